@@ -1,0 +1,18 @@
+//! The vocabulary: ids, the words of the protocol, JSON, hints, refusals.
+//!
+//! Knows serde, uuid and time types. Does not know: the engine, SQL, Redis, HTTP status codes.
+
+pub mod effect_profile;
+pub mod hint;
+pub mod ids;
+pub mod json;
+pub mod refusal;
+pub mod time;
+pub mod words;
+
+pub use ids::{
+    AccountId, ExecutorId, MemberId, ParkNo, PublicId, RunId, TaskKey, TaskNo, UploadId,
+    WorkspaceId,
+};
+pub use json::{Canonical, Object, Value};
+pub use time::Timestamp;

@@ -1,0 +1,2 @@
+//! The `nexus` binary.
+fn main() {}
