@@ -1,1 +1,557 @@
-//! config.
+//! The configuration: one struct a concern; the only reader of the environment
+//! (`operating.md` §3).
+//!
+//! A wrong or missing value stops the start with one line that names the variable and what it
+//! takes. Secrets are masked wherever the configuration is shown.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::store::Statements;
+
+/// A value that stops the start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{variable}: {problem}")]
+pub struct Error {
+    /// The variable.
+    pub variable: String,
+    /// What it takes, or what was wrong.
+    pub problem: String,
+}
+
+impl Error {
+    /// A value that stops the start.
+    pub fn new(variable: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self {
+            variable: variable.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
+/// Where values come from: the environment, over the optional file, under the flags.
+#[derive(Debug, Clone, Default)]
+pub struct Source {
+    values: BTreeMap<String, String>,
+}
+
+impl Source {
+    /// The process environment.
+    pub fn environment() -> Self {
+        Self {
+            values: std::env::vars().collect(),
+        }
+    }
+
+    /// These values.
+    pub fn of(values: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self {
+            values: values.into_iter().collect(),
+        }
+    }
+
+    /// A file of `NAME=value` lines; `#` begins a comment line.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a line has no `=`.
+    pub fn file(path: &std::path::Path) -> Result<Self, Error> {
+        let name = || path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| Error::new(name(), e.to_string()))?;
+        let mut values = BTreeMap::new();
+        for (i, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (key, value) = line
+                .split_once('=')
+                .ok_or_else(|| Error::new(name(), format!("line {} takes NAME=value", i + 1)))?;
+            values.insert(key.trim().to_owned(), value.trim().to_owned());
+        }
+        Ok(Self { values })
+    }
+
+    /// These values over those of `below`.
+    #[must_use]
+    pub fn over(self, below: Self) -> Self {
+        let mut values = below.values;
+        values.extend(self.values);
+        Self { values }
+    }
+
+    /// Sets one value.
+    pub fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.values.insert(name.to_owned(), value.into());
+    }
+
+    /// The value, unless it is unset or blank.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values
+            .get(name)
+            .map(|v| v.trim())
+            .filter(|v| !v.is_empty())
+    }
+
+    fn parsed<T: FromStr>(&self, name: &str, default: T, takes: &str) -> Result<T, Error> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(text) => text
+                .parse()
+                .map_err(|_| Error::new(name, format!("takes {takes}, not `{text}`"))),
+        }
+    }
+
+    fn ranged(&self, name: &str, default: u64, low: u64, high: u64) -> Result<u64, Error> {
+        let takes = format!("a whole number from {low} to {high}");
+        let n = self.parsed(name, default, &takes)?;
+        if (low..=high).contains(&n) {
+            Ok(n)
+        } else {
+            Err(Error::new(name, format!("takes {takes}, not `{n}`")))
+        }
+    }
+}
+
+/// The whole configuration of `nexus serve`.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The database.
+    pub database: Database,
+    /// Redis, when there is one.
+    pub redis: Option<Redis>,
+    /// Listeners and HTTP limits.
+    pub http: Http,
+    /// What this replica does.
+    pub roles: Roles,
+    /// Background pacing.
+    pub sweeper: Sweeper,
+    /// Where captures and uploads live.
+    pub blobs: Blobs,
+    /// Logs.
+    pub log: Log,
+    /// The bootstrap operator bearer.
+    pub operator_token: Option<SecretString>,
+    /// Whether `POST /test_clock` moves the database's clock. Never in production.
+    pub test_clock: bool,
+    /// How long a graceful stop may take.
+    pub drain: Duration,
+}
+
+/// How to reach Postgres.
+#[derive(Clone)]
+pub struct Database {
+    /// Connections of the pool.
+    pub connect: tokio_postgres::Config,
+    /// The connection for migrations, past a pooler.
+    pub direct: tokio_postgres::Config,
+    /// The most pooled connections.
+    pub pool: usize,
+    /// Named or unnamed statements.
+    pub statements: Statements,
+    /// TLS, when the URL asks for it.
+    pub tls: Option<Tls>,
+    shown: String,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database")
+            .field("url", &self.shown)
+            .field("pool", &self.pool)
+            .field("statements", &self.statements)
+            .field("tls", &self.tls)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What TLS verifies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// A CA file instead of the system's roots.
+    pub root_cert: Option<String>,
+}
+
+impl Database {
+    /// Reads a libpq URL; `sslmode`, `sslrootcert` and `pgbouncer` are split off, since the
+    /// driver's parser refuses their stricter values.
+    ///
+    /// # Errors
+    /// Names the variable.
+    pub fn from_url(
+        variable: &str,
+        url: &str,
+        pool: usize,
+        statements: Statements,
+    ) -> Result<Self, Error> {
+        let (connect, tls) = parse_url(variable, url)?;
+        Ok(Self {
+            direct: connect.clone(),
+            connect,
+            pool,
+            statements,
+            tls,
+            shown: mask(url),
+        })
+    }
+
+    /// The connector for TLS, or none for a plain connection.
+    ///
+    /// # Errors
+    /// When the CA file cannot be read.
+    pub fn tls_connector(&self) -> Result<Option<MakeRustlsConnect>, Error> {
+        let Some(tls) = &self.tls else {
+            return Ok(None);
+        };
+        let mut roots = rustls::RootCertStore::empty();
+        if let Some(path) = &tls.root_cert {
+            let bad = |e: String| Error::new("sslrootcert", format!("{path}: {e}"));
+            let pem = std::fs::read(path).map_err(|e| bad(e.to_string()))?;
+            for cert in pem_certificates(&pem) {
+                roots.add(cert.into()).map_err(|e| bad(e.to_string()))?;
+            }
+            if roots.is_empty() {
+                return Err(bad("holds no certificate".to_owned()));
+            }
+        } else {
+            for cert in rustls_native_certs::load_native_certs().certs {
+                // A root that does not parse is one less to trust, not a reason to stop.
+                let _ = roots.add(cert);
+            }
+        }
+        let config = rustls::ClientConfig::builder_with_provider(Arc::new(
+            rustls::crypto::ring::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Error::new("sslmode", e.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+        Ok(Some(MakeRustlsConnect::new(config)))
+    }
+}
+
+/// DER bodies of the CERTIFICATE blocks of a PEM file.
+fn pem_certificates(pem: &[u8]) -> Vec<Vec<u8>> {
+    use base64::Engine as _;
+    let text = String::from_utf8_lossy(pem);
+    text.split("-----BEGIN CERTIFICATE-----")
+        .skip(1)
+        .filter_map(|block| block.split("-----END CERTIFICATE-----").next())
+        .filter_map(|body| {
+            let body: String = body.split_whitespace().collect();
+            base64::engine::general_purpose::STANDARD.decode(body).ok()
+        })
+        .collect()
+}
+
+fn parse_url(variable: &str, url: &str) -> Result<(tokio_postgres::Config, Option<Tls>), Error> {
+    let takes = "takes a libpq URL such as postgres://user:password@host:5432/database";
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let mut kept = Vec::new();
+    let mut mode = None;
+    let mut root_cert = None;
+    for pair in query.split('&').filter(|p| !p.is_empty()) {
+        match pair.split_once('=') {
+            Some(("sslmode", value)) => mode = Some(value.to_owned()),
+            Some(("sslrootcert", value)) => root_cert = Some(value.to_owned()),
+            Some(("pgbouncer", _)) => {}
+            _ => kept.push(pair),
+        }
+    }
+    let tls = match mode.as_deref() {
+        None | Some("disable" | "allow" | "prefer") => None,
+        Some("require" | "verify-ca" | "verify-full") => Some(Tls { root_cert }),
+        Some(other) => {
+            return Err(Error::new(
+                variable,
+                format!(
+                    "sslmode takes disable, prefer, require, verify-ca or verify-full, not `{other}`"
+                ),
+            ));
+        }
+    };
+    let text = if kept.is_empty() {
+        base.to_owned()
+    } else {
+        format!("{base}?{}", kept.join("&"))
+    };
+    let mut config: tokio_postgres::Config =
+        text.parse().map_err(|_| Error::new(variable, takes))?;
+    config.ssl_mode(if tls.is_some() {
+        tokio_postgres::config::SslMode::Require
+    } else {
+        tokio_postgres::config::SslMode::Disable
+    });
+    if config.get_hosts().is_empty() || config.get_user().is_none() {
+        return Err(Error::new(variable, takes));
+    }
+    config
+        .application_name("nexus")
+        .connect_timeout(Duration::from_secs(5));
+    config.keepalives_idle(Duration::from_secs(30));
+    if config.get_options().is_none() {
+        config.options(
+            "-c statement_timeout=10s -c lock_timeout=5s -c idle_in_transaction_session_timeout=30s",
+        );
+    }
+    Ok((config, tls))
+}
+
+/// A URL without its password.
+fn mask(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return "***".to_owned();
+    };
+    match rest.split_once('@') {
+        Some((user, host)) => {
+            let user = user.split_once(':').map_or(user, |(name, _)| name);
+            format!("{scheme}://{user}:***@{host}")
+        }
+        None => url.to_owned(),
+    }
+}
+
+/// How to reach Redis.
+#[derive(Clone)]
+pub struct Redis {
+    /// `redis://` or `rediss://`.
+    pub url: SecretString,
+    /// What keys and channels begin with.
+    pub prefix: String,
+}
+
+impl std::fmt::Debug for Redis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Redis")
+            .field("url", &mask(self.url.expose_secret()))
+            .field("prefix", &self.prefix)
+            .finish()
+    }
+}
+
+/// Listeners and limits of HTTP.
+#[derive(Debug, Clone)]
+pub struct Http {
+    /// The API.
+    pub listen: SocketAddr,
+    /// Metrics.
+    pub admin_listen: SocketAddr,
+    /// Origins that browsers may call from.
+    pub cors_origins: Vec<String>,
+    /// Rate limits per family: the default budget, and named ones; none when off.
+    pub rate_limits: Option<BTreeMap<String, u64>>,
+}
+
+/// What a replica does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    /// Serves HTTP and cable.
+    pub api: bool,
+    /// Drives model calls and kernel tools.
+    pub worker: bool,
+    /// Stands for sweeper leadership.
+    pub sweeper: bool,
+}
+
+impl Roles {
+    /// The words, in order.
+    pub fn words(self) -> Vec<&'static str> {
+        [
+            (self.api, "api"),
+            (self.worker, "worker"),
+            (self.sweeper, "sweeper"),
+        ]
+        .into_iter()
+        .filter_map(|(on, word)| on.then_some(word))
+        .collect()
+    }
+}
+
+/// Background pacing.
+#[derive(Debug, Clone, Copy)]
+pub struct Sweeper {
+    /// How long a sweeper lease lasts.
+    pub ttl: Duration,
+}
+
+/// Where the bytes of files live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Blobs {
+    /// In the database.
+    Postgres,
+}
+
+/// How logs look.
+#[derive(Debug, Clone)]
+pub struct Log {
+    /// A `tracing` filter.
+    pub filter: String,
+    /// One JSON object a line, for machines.
+    pub json: bool,
+}
+
+impl Config {
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    /// The first wrong or missing value, by name.
+    pub fn from_source(source: &Source) -> Result<Self, Error> {
+        Ok(Self {
+            database: database(source)?,
+            redis: redis(source)?,
+            http: http(source)?,
+            roles: roles(source)?,
+            sweeper: Sweeper {
+                ttl: Duration::from_millis(source.ranged(
+                    "NEXUS_SWEEPER_TTL_MS",
+                    10_000,
+                    100,
+                    600_000,
+                )?),
+            },
+            blobs: Blobs::Postgres,
+            log: log(source)?,
+            operator_token: source
+                .get("NEXUS_OPERATOR_TOKEN")
+                .map(|t| t.to_owned().into()),
+            test_clock: source.parsed::<u8>("NEXUS_TEST_CLOCK", 0, "0 or 1")? == 1,
+            drain: Duration::from_secs(source.ranged("NEXUS_DRAIN_SECONDS", 30, 0, 600)?),
+        })
+    }
+}
+
+/// The database's part.
+///
+/// # Errors
+/// Names the variable.
+pub fn database(source: &Source) -> Result<Database, Error> {
+    let (name, url) = ["NEXUS_DATABASE_URL", "DATABASE_URL"]
+        .into_iter()
+        .find_map(|name| source.get(name).map(|url| (name, url)))
+        .ok_or_else(|| {
+            Error::new(
+                "NEXUS_DATABASE_URL",
+                "is required: a libpq URL such as postgres://user:password@host:5432/database",
+            )
+        })?;
+    let pool = usize::try_from(source.ranged("NEXUS_DB_POOL", 16, 1, 1000)?).unwrap_or(16);
+    let statements = match source.get("NEXUS_DB_STATEMENTS") {
+        None | Some("prepared") => Statements::Prepared,
+        Some("unnamed") => Statements::Unnamed,
+        Some(other) => {
+            return Err(Error::new(
+                "NEXUS_DB_STATEMENTS",
+                format!("takes prepared or unnamed, not `{other}`"),
+            ));
+        }
+    };
+    let mut database = Database::from_url(name, url, pool, statements)?;
+    if let Some(direct) = source.get("NEXUS_DATABASE_DIRECT_URL") {
+        database.direct = parse_url("NEXUS_DATABASE_DIRECT_URL", direct)?.0;
+    }
+    Ok(database)
+}
+
+fn redis(source: &Source) -> Result<Option<Redis>, Error> {
+    let found = ["NEXUS_REDIS_URL", "REDIS_URL"]
+        .into_iter()
+        .find_map(|name| source.get(name).map(|url| (name, url)));
+    let Some((name, url)) = found else {
+        return Ok(None);
+    };
+    if !["redis://", "rediss://"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme))
+    {
+        return Err(Error::new(name, "takes a redis:// or rediss:// URL"));
+    }
+    Ok(Some(Redis {
+        url: url.to_owned().into(),
+        prefix: source
+            .get("NEXUS_REDIS_PREFIX")
+            .unwrap_or("default")
+            .to_owned(),
+    }))
+}
+
+fn http(source: &Source) -> Result<Http, Error> {
+    let takes = "an address such as 127.0.0.1:8080";
+    let default = SocketAddr::from(([127, 0, 0, 1], 8080));
+    let admin = SocketAddr::from(([127, 0, 0, 1], 9090));
+    Ok(Http {
+        listen: source.parsed("NEXUS_LISTEN", default, takes)?,
+        admin_listen: source.parsed("NEXUS_ADMIN_LISTEN", admin, takes)?,
+        cors_origins: source
+            .get("NEXUS_CORS_ORIGINS")
+            .map(|list| list.split(',').map(|o| o.trim().to_owned()).collect())
+            .unwrap_or_default(),
+        rate_limits: rate_limits(source)?,
+    })
+}
+
+fn rate_limits(source: &Source) -> Result<Option<BTreeMap<String, u64>>, Error> {
+    let name = "NEXUS_RATE_LIMITS";
+    match source.get(name) {
+        Some("off") => Ok(None),
+        None => Ok(Some(BTreeMap::new())),
+        Some(list) => list
+            .split(',')
+            .map(|pair| {
+                pair.split_once('=')
+                    .and_then(|(family, n)| {
+                        Some((family.trim().to_owned(), n.trim().parse().ok()?))
+                    })
+                    .ok_or_else(|| {
+                        Error::new(name, format!("takes `off` or family=n,…, not `{pair}`"))
+                    })
+            })
+            .collect::<Result<_, _>>()
+            .map(Some),
+    }
+}
+
+fn roles(source: &Source) -> Result<Roles, Error> {
+    let name = "NEXUS_ROLES";
+    let list = source.get(name).unwrap_or("api,worker,sweeper");
+    let mut roles = Roles {
+        api: false,
+        worker: false,
+        sweeper: false,
+    };
+    for word in list.split(',').map(str::trim) {
+        match word {
+            "api" => roles.api = true,
+            "worker" => roles.worker = true,
+            "sweeper" => roles.sweeper = true,
+            other => {
+                return Err(Error::new(
+                    name,
+                    format!("takes api, worker, sweeper, not `{other}`"),
+                ));
+            }
+        }
+    }
+    Ok(roles)
+}
+
+fn log(source: &Source) -> Result<Log, Error> {
+    let json = match source.get("NEXUS_LOG_FORMAT") {
+        None | Some("text") => false,
+        Some("json") => true,
+        Some(other) => {
+            return Err(Error::new(
+                "NEXUS_LOG_FORMAT",
+                format!("takes text or json, not `{other}`"),
+            ));
+        }
+    };
+    Ok(Log {
+        filter: source.get("NEXUS_LOG").unwrap_or("info").to_owned(),
+        json,
+    })
+}

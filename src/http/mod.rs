@@ -1,1 +1,18 @@
-//! http.
+//! HTTP: routes, extractors, views, and the one table of status codes.
+//!
+//! Knows requests and answers. Does not know: SQL, locks, the engine's rules (only `commands` and
+//! store reads).
+
+pub mod auth;
+pub mod body;
+pub mod error;
+pub mod executor;
+pub mod health;
+pub mod member;
+pub mod operator;
+pub mod params;
+pub mod request_id;
+pub mod router;
+
+pub use error::ApiError;
+pub use router::router;

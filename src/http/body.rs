@@ -1,0 +1,101 @@
+//! JSON bodies, strictly read: type, size, one parse, an object at the top (`conventions.md` §3).
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+
+use super::error::ApiError;
+use crate::domain::json::{self, Object, Value};
+
+/// The most bytes a JSON body may have, raw.
+pub const MAX_BODY: usize = 2 * 1024 * 1024;
+
+/// A JSON object body. A missing body is `{}`: the door says what it requires.
+#[derive(Debug)]
+pub struct Body(pub Object);
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let headers = request.headers().clone();
+        if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
+            && encoding.as_bytes() != b"identity"
+        {
+            return Err(unsupported(
+                "compressed bodies are not read; send them plain",
+            ));
+        }
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| {
+                if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                    too_large()
+                } else {
+                    ApiError::bad_request("the body could not be read")
+                }
+            })?;
+        if bytes.is_empty() {
+            return Ok(Self(Object::new()));
+        }
+        require_json(&headers)?;
+        parse(&bytes).map(Self)
+    }
+}
+
+fn too_large() -> ApiError {
+    ApiError::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "content_too_large",
+        format!("a body may have at most {MAX_BODY} bytes"),
+    )
+}
+
+fn unsupported(message: &str) -> ApiError {
+    ApiError::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        message,
+    )
+}
+
+fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let wanted = || unsupported("Content-Type must be application/json, in UTF-8");
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .ok_or_else(wanted)?;
+    let mut parts = kind.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    let charset_fits = parts.all(|p| {
+        let p = p.to_ascii_lowercase();
+        !p.starts_with("charset=") || p == "charset=utf-8" || p == "charset=\"utf-8\""
+    });
+    if essence.eq_ignore_ascii_case("application/json") && charset_fits {
+        Ok(())
+    } else {
+        Err(wanted())
+    }
+}
+
+/// Parses a body whose top must be an object.
+///
+/// # Errors
+/// 400 `bad_request` when it is no JSON, 400 `parameter_invalid` when it nests too deep or is no
+/// object.
+pub fn parse(bytes: &[u8]) -> Result<Object, ApiError> {
+    match json::parse(bytes) {
+        Ok(Value::Object(members)) => Ok(members),
+        Ok(_) => Err(ApiError::parameter_invalid(
+            "body",
+            "the body must be a JSON object",
+        )),
+        Err(json::ParseError::TooDeep) => Err(ApiError::parameter_invalid(
+            "body",
+            json::Unstorable::TooDeep.to_string(),
+        )),
+        Err(malformed @ json::ParseError::Malformed { .. }) => Err(ApiError::bad_request(format!(
+            "the body is not JSON: {malformed}"
+        ))),
+    }
+}

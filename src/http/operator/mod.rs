@@ -1,0 +1,10 @@
+//! The operator plane.
+
+use axum::Router;
+
+use crate::app::App;
+
+/// Its routes.
+pub fn routes() -> Router<App> {
+    Router::new()
+}

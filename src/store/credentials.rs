@@ -1,0 +1,177 @@
+//! Bearers: look-up by their searchable part, and everything that makes one valid, in one
+//! indexed read (`conventions.md` §2).
+//!
+//! Accepted iff: found, hash equal, right plane, not revoked, not expired, epoch equal, owner and
+//! account active.
+
+use tokio_postgres::types::Type;
+
+use super::{Error, Sql, Store};
+use crate::domain::credential::Bearer;
+use crate::domain::words::{ExecutorKind, MemberKind};
+use crate::domain::{AccountId, ExecutorId, MemberId, PublicId};
+
+/// A proven executor.
+#[derive(Debug, Clone)]
+pub struct ExecutorCaller {
+    /// Its account.
+    pub account: AccountId,
+    /// Its inner id.
+    pub id: ExecutorId,
+    /// Its public id.
+    pub public_id: PublicId,
+    /// What it is.
+    pub kind: ExecutorKind,
+    /// The epoch its token was minted under, and is current.
+    pub epoch: i32,
+    /// The token's inner id: what a rate limit is charged to.
+    pub token_id: i64,
+}
+
+/// A proven member.
+#[derive(Debug, Clone)]
+pub struct MemberCaller {
+    /// Its account.
+    pub account: AccountId,
+    /// Its inner id.
+    pub id: MemberId,
+    /// Its public id.
+    pub public_id: PublicId,
+    /// Human or agent.
+    pub kind: MemberKind,
+    /// The token's inner id: what a rate limit is charged to.
+    pub token_id: i64,
+}
+
+static EXECUTOR: Sql = Sql::new(
+    "credentials.executor",
+    "SELECT k.account_id, k.token_id, k.salt, k.secret_hash, e.executor_id, e.public_id, e.kind,
+            e.credential_epoch, (e.last_seen_at IS NULL OR e.last_seen_at < nexus_now() - interval '1 minute') AS stale
+       FROM tokens k
+       JOIN executors e ON e.account_id = k.account_id AND e.executor_id = k.executor_id
+       JOIN accounts a ON a.account_id = k.account_id
+  LEFT JOIN members g ON g.account_id = e.account_id AND g.member_id = e.agent_id
+      WHERE k.lookup = $1 AND k.plane = 'executor_transport' AND k.revoked_at IS NULL
+        AND (k.expires_at IS NULL OR k.expires_at > nexus_now())
+        AND k.credential_epoch = e.credential_epoch
+        AND e.status = 'active' AND a.status = 'active' AND coalesce(g.status, 'active') = 'active'",
+    &[Type::TEXT],
+);
+
+static MEMBER: Sql = Sql::new(
+    "credentials.member",
+    "SELECT k.account_id, k.token_id, k.salt, k.secret_hash, m.member_id, m.public_id, m.kind
+       FROM tokens k
+       JOIN members m ON m.account_id = k.account_id AND m.member_id = k.member_id
+       JOIN accounts a ON a.account_id = k.account_id
+      WHERE k.lookup = $1 AND k.plane = 'member' AND k.revoked_at IS NULL
+        AND (k.expires_at IS NULL OR k.expires_at > nexus_now())
+        AND k.credential_epoch = m.credential_epoch
+        AND m.status = 'active' AND a.status = 'active'",
+    &[Type::TEXT],
+);
+
+static OPERATOR: Sql = Sql::new(
+    "credentials.operator",
+    "SELECT salt, secret_hash FROM operator_tokens
+      WHERE lookup = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > nexus_now())",
+    &[Type::TEXT],
+);
+
+static EXECUTOR_SEEN: Sql = Sql::new(
+    "credentials.executor_seen",
+    "UPDATE executors SET last_seen_at = nexus_now()
+      WHERE account_id = $1 AND executor_id = $2
+        AND (last_seen_at IS NULL OR last_seen_at < nexus_now() - interval '1 minute')",
+    &[Type::INT8, Type::INT8],
+);
+
+/// The statements of this file.
+pub static STATEMENTS: &[&Sql] = &[&EXECUTOR, &MEMBER, &OPERATOR, &EXECUTOR_SEEN];
+
+/// The executor that this bearer proves, or none.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn executor(store: &Store, bearer: &Bearer) -> Result<Option<ExecutorCaller>, Error> {
+    let rows = store
+        .conn()
+        .await?
+        .query(&EXECUTOR, &[&bearer.lookup])
+        .await?;
+    let Some(row) = rows
+        .iter()
+        .find(|r| bearer.matches(r.get("salt"), r.get("secret_hash")))
+    else {
+        return Ok(None);
+    };
+    let kind: &str = row.get("kind");
+    let caller = ExecutorCaller {
+        account: AccountId(row.get("account_id")),
+        id: ExecutorId(row.get("executor_id")),
+        public_id: PublicId(row.get("public_id")),
+        kind: kind
+            .parse()
+            .map_err(|_| Error::inconsistent("executors", "kind", kind))?,
+        epoch: row.get("credential_epoch"),
+        token_id: row.get("token_id"),
+    };
+    if row.get("stale") {
+        seen(store.clone(), caller.account, caller.id);
+    }
+    Ok(Some(caller))
+}
+
+/// Samples `last_seen_at`, at most once a minute, behind the request: it gates nothing.
+fn seen(store: Store, account: AccountId, executor: ExecutorId) {
+    tokio::spawn(async move {
+        if let Ok(conn) = store.conn().await {
+            let _ = conn
+                .execute(&EXECUTOR_SEEN, &[&account.0, &executor.0])
+                .await;
+        }
+    });
+}
+
+/// The member that this bearer proves, or none.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn member(store: &Store, bearer: &Bearer) -> Result<Option<MemberCaller>, Error> {
+    let rows = store
+        .conn()
+        .await?
+        .query(&MEMBER, &[&bearer.lookup])
+        .await?;
+    let Some(row) = rows
+        .iter()
+        .find(|r| bearer.matches(r.get("salt"), r.get("secret_hash")))
+    else {
+        return Ok(None);
+    };
+    let kind: &str = row.get("kind");
+    Ok(Some(MemberCaller {
+        account: AccountId(row.get("account_id")),
+        id: MemberId(row.get("member_id")),
+        public_id: PublicId(row.get("public_id")),
+        kind: kind
+            .parse()
+            .map_err(|_| Error::inconsistent("members", "kind", kind))?,
+        token_id: row.get("token_id"),
+    }))
+}
+
+/// Whether this bearer proves an operator.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn operator(store: &Store, bearer: &Bearer) -> Result<bool, Error> {
+    let rows = store
+        .conn()
+        .await?
+        .query(&OPERATOR, &[&bearer.lookup])
+        .await?;
+    Ok(rows
+        .iter()
+        .any(|r| bearer.matches(r.get("salt"), r.get("secret_hash"))))
+}
