@@ -4,9 +4,11 @@
 
 pub mod credential;
 pub mod effect_profile;
+pub mod event;
 pub mod hint;
 pub mod ids;
 pub mod json;
+pub mod payload;
 pub mod refusal;
 pub mod time;
 pub mod words;

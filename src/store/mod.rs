@@ -11,11 +11,17 @@
 //! - time is the database's: decisions read it through the SQL function `nexus_now()` after the
 //!   lock is held.
 
+pub mod apply;
 pub mod credentials;
 pub mod error;
+pub mod inbox;
 pub mod migrate;
+mod rows;
+pub mod run_tx;
 pub mod sql;
 pub mod tx;
+pub mod uploads;
+pub mod views;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +30,7 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 
 pub use error::{Error, Remedy};
+pub use run_tx::{First, Held, Locked, RunTarget, RunTx};
 pub use sql::{Sql, Statements};
 
 use crate::config;
