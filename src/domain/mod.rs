@@ -7,6 +7,7 @@ pub mod hint;
 pub mod ids;
 pub mod json;
 pub mod refusal;
+pub mod steps;
 pub mod time;
 pub mod words;
 
