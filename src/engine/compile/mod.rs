@@ -28,6 +28,8 @@ mod mint;
 mod model;
 mod place;
 mod report;
+#[cfg(test)]
+mod tests;
 mod text;
 mod tool;
 mod tools;
