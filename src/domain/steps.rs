@@ -243,10 +243,11 @@ impl PromptMechanism {
 }
 
 macro_rules! step_codes {
-    ($($(#[$doc:meta])* $variant:ident = $code:literal,)*) => {
-        /// Why one step, or the envelope, is refused (`steps.md` §2, §3, §10).
+    ($($(#[doc = $says:literal])+ $variant:ident = $code:literal,)*) => {
+        /// Why one step, or the envelope, is refused (`steps.md` §2, §3, §10). Each code's
+        /// description is what [`StepCode::says`] tells the client: what would be right.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum StepCode { $($(#[$doc])* $variant,)* }
+        pub enum StepCode { $($(#[doc = $says])+ $variant,)* }
 
         impl StepCode {
             /// Every code.
@@ -256,163 +257,174 @@ macro_rules! step_codes {
             pub const fn code(self) -> &'static str {
                 match self { $(Self::$variant => $code,)* }
             }
+
+            /// What would be right, in one or two sentences.
+            pub const fn says(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($says),+).trim_ascii(),)* }
+            }
         }
     };
 }
 
 step_codes! {
     // Stage A: shape.
-    /// `steps` is no array.
+    /// `steps` is an array of steps.
     StepsMustBeAnArray = "steps_must_be_an_array",
-    /// A step, or the value of its verb, is no object.
+    /// A step is an object with one verb, and the verb's value is an object of options.
     StepMustBeAnObject = "step_must_be_an_object",
-    /// Two verbs in one step.
+    /// A step has exactly one verb: `tool`, `model`, `ask`, `wait` or `parallel`.
     AmbiguousStep = "ambiguous_step",
-    /// No verb of the grammar.
+    /// A step's verb is `tool`, `model`, `ask`, `wait` or `parallel`.
     UnknownStepVerb = "unknown_step_verb",
-    /// A word by which one would author edges.
+    /// Written order, `after` and `results` are the graph; edges and barriers are the kernel's.
     EdgeAuthoringRefused = "edge_authoring_refused",
-    /// An option the verb does not have.
+    /// This verb has no such option.
     UnknownStepOption = "unknown_step_option",
-    /// A group or a sequence without steps.
+    /// A group is a non-empty array of members, and a sequence in it a non-empty array of steps.
     EmptyParallel = "empty_parallel",
     // Stage B: bounds.
-    /// Too many leaf steps.
+    /// One request holds at most 64 leaf steps, at all depths together.
     TooManySteps = "too_many_steps",
-    /// Too many members or exits of one group.
+    /// A group has at most 32 members and leaves at most 32 exits.
     TooWideAFan = "too_wide_a_fan",
-    /// The envelope is too large.
+    /// The envelope has at most 1,048,576 bytes of canonical JSON.
     StepsPayloadTooLarge = "steps_payload_too_large",
-    /// A tool's input is too large.
+    /// A tool's input has at most 65,536 bytes of canonical JSON.
     ToolInputTooLarge = "tool_input_too_large",
     // Stage B: every leaf.
-    /// No key.
+    /// A key is 1 to 64 letters, digits, `_` or `-`, starting with a letter or digit.
     InvalidTaskKey = "invalid_task_key",
-    /// A key written twice.
+    /// A key is written once in an envelope.
     DuplicateTaskKey = "duplicate_task_key",
-    /// No boolean.
+    /// `detached` is a boolean.
     InvalidDetached = "invalid_detached",
-    /// No lifetime.
+    /// `lifetime` is `turn` or `conversation`.
     InvalidLifetime = "invalid_lifetime",
-    /// No wake.
+    /// `wake` is `auto` or `passive`.
     InvalidWake = "invalid_wake",
-    /// No policy, or a policy on an `all` group.
+    /// `on_failure` is `absorb`, `propagate` or `halt`; a group has one only when it races.
     InvalidOnFailure = "invalid_on_failure",
-    /// No visibility.
+    /// `visibility` is `visible`, `collapsed` or `hidden`.
     InvalidVisibility = "invalid_visibility",
-    /// `after` or `results` is no array of keys.
+    /// `after` and `results` are arrays of keys.
     InvalidTaskReferences = "invalid_task_references",
-    /// No clock of 1 ms to seven days.
+    /// `timeout_ms` is an integer from 1 to 604,800,000.
     InvalidTimeoutMs = "invalid_timeout_ms",
     // Stage B: tool.
-    /// No name of 1 to 128 characters.
+    /// A tool's `name` is a text of 1 to 128 characters.
     InvalidToolName = "invalid_tool_name",
-    /// A kernel tool's name.
+    /// The name is a kernel tool's; only a `skill` routed to a Runner may be called by a step.
     ReservedToolName = "reserved_tool_name",
-    /// The input is no storable object.
+    /// `input` is an object that can be stored: no U+0000, no number beyond range, at most 100
+    /// levels.
     InvalidToolInput = "invalid_tool_input",
-    /// The route is malformed.
+    /// `route` is `{"kind":"runner"}`, with a `runner_executor_public_id` that is a UUID or left
+    /// out.
     InvalidToolRoute = "invalid_tool_route",
-    /// A route without id, and the run has no default Runner.
+    /// The run has no default Runner: name one in `runner_executor_public_id`.
     RunnerTargetRequired = "runner_target_required",
-    /// The target is not eligible.
+    /// The Runner is unknown or may not do this run's work.
     RunnerNotEligible = "runner_not_eligible",
-    /// The target does not announce the tool.
+    /// The Runner does not announce this tool.
     ToolNotServed = "tool_not_served",
-    /// `model_defaults` is no object.
+    /// `model_defaults` is an object.
     InvalidModelDefaults = "invalid_model_defaults",
-    /// Never a client's.
+    /// `tool_call_id` is written by the kernel only.
     InvalidToolCallId = "invalid_tool_call_id",
-    /// Never a client's.
+    /// `alias` is written by the kernel only.
     InvalidToolAlias = "invalid_tool_alias",
     // Stage B: model.
-    /// No model object.
+    /// `model` is `{"model":"provider/ref"}`, with `reasoning_enabled` a boolean and
+    /// `reasoning_effort` a text where they are given.
     InvalidModel = "invalid_model",
-    /// A model the catalogue does not have.
+    /// The catalogue has no such model.
     UnknownModel = "unknown_model",
-    /// A model that cannot run now.
+    /// The model cannot run now.
     ModelUnavailable = "model_unavailable",
-    /// An effort the model does not have.
+    /// The model does not declare this effort.
     UnsupportedReasoningEffort = "unsupported_reasoning_effort",
-    /// No prompt, or a blank one.
+    /// A `prompt` that is not blank is required.
     PromptRequired = "prompt_required",
-    /// The prompt is no storable text.
+    /// `prompt` is a text without U+0000.
     InvalidPrompt = "invalid_prompt",
-    /// The instructions are no storable text.
+    /// `instructions` is a text without U+0000.
     InvalidInstructions = "invalid_instructions",
-    /// Instructions on a seed the kernel assembles.
+    /// The first step has `instructions` only under the `raw` prompt mechanism.
     InstructionsRawOnly = "instructions_raw_only",
-    /// A seed the kernel assembles must be a model step.
+    /// Under an assembled prompt mechanism the first step is a model step.
     SeedNotAModelStep = "seed_not_a_model_step",
-    /// The configuration is no storable object.
+    /// `configuration` is an object that can be stored.
     InvalidConfiguration = "invalid_configuration",
-    /// A parameter the model does not declare, or out of its range.
+    /// `configuration` holds parameters that the model declares, within their ranges.
     UnsupportedGenerationParameter = "unsupported_generation_parameter",
-    /// The tools are no non-empty array of declarations within bounds.
+    /// `tools` is a non-empty array of declarations, each an object with a `name`, of at most
+    /// 1,048,576 bytes.
     InvalidTools = "invalid_tools",
     /// The model cannot call tools.
     ToolsNotSupported = "tools_not_supported",
-    /// A kernel tool declared otherwise than the kernel does.
+    /// A kernel tool is declared exactly as the kernel defines it.
     KernelToolRedefined = "kernel_tool_redefined",
-    /// Two declared tools of one name.
+    /// Declared tools have distinct names.
     DuplicateToolName = "duplicate_tool_name",
-    /// An alias of no kernel tool.
+    /// An alias is `of` a kernel tool's wire name.
     AliasCanonicalUnknown = "alias_canonical_unknown",
-    /// An alias spelled as a kernel tool.
+    /// An alias has a name that is not the kernel's.
     AliasNameReserved = "alias_name_reserved",
-    /// An alias parameter that maps to none.
+    /// An alias parameter maps `to` a parameter of the kernel tool.
     AliasParamUnknown = "alias_param_unknown",
-    /// `invert` on a parameter that is no boolean.
+    /// `invert` is for boolean parameters.
     AliasInvertNeedsBoolean = "alias_invert_needs_boolean",
-    /// An alias parameter without description.
+    /// An alias parameter has a `description`.
     AliasParamDescriptionRequired = "alias_param_description_required",
-    /// No array of canonical kernel names.
+    /// `kernel_tools` is null or an array of distinct canonical names of kernel tools.
     InvalidKernelTools = "invalid_kernel_tools",
-    /// No array of runner ids.
+    /// `runner_executor_public_ids` is an array of distinct UUIDs.
     InvalidRunnerExecutors = "invalid_runner_executors",
-    /// No array of tool names.
+    /// `runner_tool_names` is null or an array of distinct tool names.
     InvalidRunnerToolNames = "invalid_runner_tool_names",
-    /// The compaction is malformed.
+    /// `compaction` is `{"mode":"kernel"|"delegate"|"off"}` with `tool_name`, `model`,
+    /// `reasoning_enabled` and `reasoning_effort` where given; `delegate` needs a `tool_name`.
     InvalidCompaction = "invalid_compaction",
-    /// Delegated compaction on a run no agent created.
+    /// Delegated compaction needs a run that an agent created.
     DelegateRequiresAgent = "delegate_requires_agent",
-    /// No fan policy.
+    /// `fan_on_failure` is `absorb` or `propagate`.
     InvalidFanOnFailure = "invalid_fan_on_failure",
-    /// No non-empty array of usable upload ids.
+    /// `attachments` is a non-empty array of distinct uploads that you staged.
     InvalidAttachments = "invalid_attachments",
-    /// The selection is malformed or contradicts the step's own list.
+    /// `model_selection` is `{"mode":"auto"|"fixed"}`; `fixed` has no fallback models of its own.
     InvalidModelSelection = "invalid_model_selection",
-    /// No array of up to eight distinct known models.
+    /// `fallback_models` is an array of at most 8 model objects, distinct and known.
     InvalidFallbackModels = "invalid_fallback_models",
     // Stage B: ask and wait.
-    /// No array of 1 to 32 non-blank texts.
+    /// `options` is an array of 1 to 32 texts that are not blank.
     InvalidAskOptions = "invalid_ask_options",
-    /// No boolean.
+    /// `multi` is a boolean.
     InvalidAskMulti = "invalid_ask_multi",
-    /// No UUID.
+    /// `run_public_id` is a UUID.
     InvalidRunPublicId = "invalid_run_public_id",
     // Stage B: parallel.
-    /// No `all`, `any` or positive integer.
+    /// `until` is `all`, `any` or an integer from 1.
     InvalidUntil = "invalid_until",
-    /// No word for losers, or losers of an `all` group.
+    /// `losers` is `cancel` or `run_out`, on a group that races.
     InvalidLosers = "invalid_losers",
-    /// A key on a group that places no row.
+    /// Only a group that races has a `key`.
     KeyNeedsARace = "key_needs_a_race",
     // Stage C: references.
-    /// A list that names one key twice.
+    /// A list names a key once.
     DuplicateTaskReference = "duplicate_task_reference",
-    /// A name of nothing that was placed before.
+    /// A reference names a step or race placed earlier in this envelope, or a task of this run.
     UnknownTaskReference = "unknown_task_reference",
     // Stage D: graph.
-    /// Too many dependencies of one row.
+    /// A step waits on at most 32 others.
     TooManyDependencies = "too_many_dependencies",
-    /// Too many reads of one row.
+    /// A model step reads at most 33 others.
     TooManyReads = "too_many_reads",
-    /// More successes wanted than attached exits can give.
+    /// A race asks for at most as many successes as its members leave attached exits, and leaves
+    /// at least one.
     UnsatisfiableUntil = "unsatisfiable_until",
-    /// The envelope ends on several tips.
+    /// An envelope ends on one tip: put a step behind the group.
     FanNeedsFollower = "fan_needs_follower",
-    /// The envelope of a create ends on no tip.
+    /// A new run has at least one attached step.
     SeedNeedsATip = "seed_needs_a_tip",
 }
 
@@ -470,6 +482,32 @@ impl Refusal {
         }
     }
 }
+
+/// One sentence for people: the first reason and where it stands, and how many follow.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StepsRequired => f.write_str("`steps` needs at least one step."),
+            Self::GraphAuthoringNotAvailable => f.write_str(
+                "`nodes` and `edges` are not available: write `steps`, whose order is the graph.",
+            ),
+            Self::DuplicateTaskKey(key) => write!(f, "The run already has a task `{key}`."),
+            Self::InvalidSteps(errors) => {
+                let first = errors.first();
+                if let Some(path) = first.and_then(|e| e.path.as_deref()) {
+                    write!(f, "{path}: ")?;
+                }
+                f.write_str(first.map_or("", |e| e.code.says()))?;
+                match errors.len() {
+                    0 | 1 => Ok(()),
+                    n => write!(f, " (And {} more.)", n - 1),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 /// Why a `wait` step is refused. Judged by the door once its facts about other runs are known, for
 /// the envelope as a whole (`steps.md` §3.5).
@@ -559,5 +597,23 @@ mod tests {
         let all = codes.len();
         codes.dedup();
         assert_eq!(codes.len(), all);
+        let ends_well = |c: &&StepCode| c.says().ends_with('.') && !c.says().contains("  ");
+        assert_eq!(StepCode::ALL.iter().filter(ends_well).count(), all);
+    }
+
+    #[test]
+    fn a_refusal_says_what_would_be_right_and_where() {
+        let error = |code, path: &str| StepError {
+            code,
+            path: Some(path.to_owned()),
+        };
+        let refusal = Refusal::InvalidSteps(vec![
+            error(StepCode::InvalidWake, "steps[0].wake"),
+            error(StepCode::PromptRequired, "steps[1].prompt"),
+        ]);
+        assert_eq!(
+            refusal.to_string(),
+            "steps[0].wake: `wake` is `auto` or `passive`. (And 1 more.)"
+        );
     }
 }

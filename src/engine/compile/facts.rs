@@ -78,6 +78,11 @@ impl Facts {
         }
     }
 
+    /// Whether the run has a task of that key.
+    pub fn is_taken(&self, key: &TaskKey) -> bool {
+        self.taken.contains(key) || self.rows.contains_key(key)
+    }
+
     /// The bounds of this envelope.
     pub fn bounds(&self) -> Bounds {
         match self.authored_by {

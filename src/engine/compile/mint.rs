@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::facts::Facts;
 use crate::domain::ids::TaskKey;
 
 /// How every key minted for an envelope of that revision begins. The door looks up the run's keys
@@ -15,17 +16,17 @@ pub fn minted_prefix(revision: i64) -> String {
 
 pub(super) struct Mint<'a> {
     prefix: String,
-    run: &'a BTreeSet<TaskKey>,
+    facts: &'a Facts,
     mine: BTreeSet<TaskKey>,
     placed: BTreeMap<&'static str, usize>,
 }
 
 impl<'a> Mint<'a> {
-    /// Keys for an envelope of that revision; `run` and `written` are taken.
-    pub fn new(revision: i64, run: &'a BTreeSet<TaskKey>, written: BTreeSet<TaskKey>) -> Self {
+    /// Keys for one envelope, in which `written` are taken beside the run's.
+    pub fn new(facts: &'a Facts, written: BTreeSet<TaskKey>) -> Self {
         Self {
-            prefix: minted_prefix(revision),
-            run,
+            prefix: minted_prefix(facts.revision),
+            facts,
             mine: written,
             placed: BTreeMap::new(),
         }
@@ -41,7 +42,7 @@ impl<'a> Mint<'a> {
         }
         let key = (*placed..)
             .map(|n| TaskKey::trusted(format!("{}{verb}-{n}", self.prefix)))
-            .find(|key| !self.run.contains(key) && !self.mine.contains(key))
+            .find(|key| !self.facts.is_taken(key) && !self.mine.contains(key))
             .expect("a run has fewer keys than there are numbers");
         self.mine.insert(key.clone());
         key

@@ -63,11 +63,7 @@ pub fn compile(envelope: &Envelope, facts: &Facts) -> Result<Compiled, Refusal> 
 fn compile_within(envelope: &Envelope, facts: &Facts, bounds: Bounds) -> Result<Compiled, Refusal> {
     let steps = values::check(envelope, facts, bounds)?;
     let compiled = place::place(steps, facts, bounds)?;
-    match compiled
-        .rows
-        .iter()
-        .find(|row| facts.taken.contains(&row.key))
-    {
+    match compiled.rows.iter().find(|row| facts.is_taken(&row.key)) {
         Some(row) => Err(Refusal::DuplicateTaskKey(row.key.clone())),
         None => Ok(compiled),
     }

@@ -26,7 +26,7 @@ pub(super) fn place(steps: Vec<Step>, facts: &Facts, bounds: Bounds) -> Result<C
     let mut written = BTreeSet::new();
     written_keys(&steps, &mut written);
     let placer = Placer {
-        mint: Mint::new(facts.revision, &facts.taken, written.clone()),
+        mint: Mint::new(facts, written.clone()),
         facts,
         bounds,
         written,

@@ -307,6 +307,29 @@ proptest! {
     }
 }
 
+#[test]
+fn the_honest_generator_reaches_what_it_is_for() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    let plans = prop::collection::vec(plan(), 1..5);
+    let (mut accepted, mut nested) = (0, 0);
+    for _ in 0..300 {
+        let plans = plans.new_tree(&mut runner).unwrap().current();
+        let Ok(compiled) = compiled(&written(&plans, true), &after_r_n()) else {
+            continue;
+        };
+        accepted += 1;
+        let inner = |row: &Row| row.kind == TaskKind::Join && row.barrier.is_some();
+        nested += usize::from(compiled.rows.iter().any(inner));
+    }
+    assert!(
+        accepted >= 75 && nested >= 10,
+        "{accepted} accepted, {nested} with nested races"
+    );
+}
+
 /// JSON that looks a little like steps.
 fn anything() -> impl Strategy<Value = Value> {
     let word = || {
