@@ -10,6 +10,7 @@ pub mod ids;
 pub mod json;
 pub mod payload;
 pub mod refusal;
+pub mod steps;
 pub mod time;
 pub mod words;
 

@@ -18,3 +18,6 @@ pub mod mint;
 pub mod settlement;
 pub mod start;
 pub mod stop;
+//! engine.
+
+pub mod compile;
