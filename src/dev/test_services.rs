@@ -65,6 +65,12 @@ enum Action {
         #[arg(long, default_value = ".nexus/test")]
         dir: PathBuf,
     },
+    /// Removes the data of all servers below a folder; refuses while some are in use
+    Clean {
+        /// The folder of the servers' folders
+        #[arg(long, default_value = ".nexus")]
+        root: PathBuf,
+    },
     /// Tells which server program would be used
     Find {
         /// `postgres` or `redis`
@@ -80,6 +86,7 @@ pub async fn main(arguments: Arguments) -> ExitCode {
         Action::Down { dir } => down(&dir).await.map(|()| ExitCode::SUCCESS),
         Action::Run { dir, command } => run(&dir, &command).await,
         Action::Env { dir } => env(&dir),
+        Action::Clean { root } => clean(&root).await.map(|()| ExitCode::SUCCESS),
         Action::Find { program } => find(&program).await,
     };
     done.unwrap_or_else(|fault| {
@@ -115,6 +122,19 @@ async fn down(dir: &Path) -> Result<(), StartError> {
         });
     }
     take_down(dir).await
+}
+
+/// Removes the data of all servers below `root`.
+///
+/// # Errors
+/// [`StartError::InUse`] while a running copy or a test run uses some.
+async fn clean(root: &Path) -> Result<(), StartError> {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        if entry.path().join("in-use").exists() {
+            down(&entry.path()).await?;
+        }
+    }
+    services::clean(root).await
 }
 
 async fn take_down(dir: &Path) -> Result<(), StartError> {

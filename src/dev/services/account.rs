@@ -18,6 +18,9 @@ const NOBODY: (u32, u32) = (65534, 65534);
 /// Names, in the folder that was asked for, the folder that holds the data instead.
 const ELSEWHERE: &str = "data-is-in";
 
+/// How the names of our temporary folders begin.
+const TEMPORARY_PREFIX: &str = "nexus-";
+
 /// The account a service runs under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Account {
@@ -163,22 +166,34 @@ pub(super) fn home_of(dir: &Path) -> Result<PathBuf, StartError> {
 
 /// What an earlier start recorded, if it is still there and still ours.
 fn recorded_home(note: &Path) -> Option<PathBuf> {
-    let home = PathBuf::from(fs::read_to_string(note).ok()?.trim_end());
+    let home = named_in(note)?;
     let meta = fs::symlink_metadata(&home).ok()?;
     let ours = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
     ours.then_some(home)
 }
 
-/// A new folder under an unguessable name, in the temporary place that survives a reboot if there
-/// is one.
-pub(super) fn new_temporary_folder(mode: u32) -> Result<PathBuf, StartError> {
+/// The temporary folder that a note names. Such folders are emptied and removed one day, so a note
+/// that names any other place is not believed.
+pub(super) fn named_in(note: &Path) -> Option<PathBuf> {
+    let folder = PathBuf::from(fs::read_to_string(note).ok()?.trim_end());
+    let named_so = folder.file_name()?.to_str()?.starts_with(TEMPORARY_PREFIX);
+    (named_so && folder.parent()? == temporary_place()).then_some(folder)
+}
+
+/// Where temporary folders lie: in the place that survives a reboot, if there is one.
+fn temporary_place() -> PathBuf {
     let lasting = Path::new("/var/tmp");
-    let place = if lasting.is_dir() {
+    if lasting.is_dir() {
         lasting.to_owned()
     } else {
         std::env::temp_dir()
-    };
-    let folder = place.join(format!("nexus-{}", &secret::mint()?[..12]));
+    }
+}
+
+/// A new folder under an unguessable name in the temporary place.
+pub(super) fn new_temporary_folder(mode: u32) -> Result<PathBuf, StartError> {
+    let name = format!("{TEMPORARY_PREFIX}{}", &secret::mint()?[..12]);
+    let folder = temporary_place().join(name);
     fs::DirBuilder::new()
         .mode(mode)
         .create(&folder)
@@ -217,19 +232,26 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_home_that_is_gone_or_a_link_is_not_used() {
+    fn a_recorded_home_is_used_only_when_it_is_ours_and_temporary() {
         let top = new_temporary_folder(0o755).unwrap();
+        let real = new_temporary_folder(0o711).unwrap();
         let note = top.join(ELSEWHERE);
-        assert_eq!(recorded_home(&note), None);
-        write_private(&note, "/nowhere/at/all\n").unwrap();
-        assert_eq!(recorded_home(&note), None);
-        let real = top.join("real");
-        fs::create_dir(&real).unwrap();
-        std::os::unix::fs::symlink(&real, top.join("link")).unwrap();
-        write_private(&note, &format!("{}\n", top.join("link").display())).unwrap();
-        assert_eq!(recorded_home(&note), None);
-        write_private(&note, &format!("{}\n", real.display())).unwrap();
-        assert_eq!(recorded_home(&note), Some(real));
+        let named = |path: &Path| {
+            write_private(&note, &format!("{}\n", path.display())).unwrap();
+            recorded_home(&note)
+        };
+        assert_eq!(recorded_home(&note), None, "there is no note");
+        assert_eq!(named(&real), Some(real.clone()));
+        assert_eq!(named(&real.with_extension("gone")), None);
+        let link = real.with_extension("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert_eq!(named(&link), None);
+        fs::create_dir(top.join("nexus-inner")).unwrap();
+        assert_eq!(named(&top.join("nexus-inner")), None);
+        assert_eq!(named(Path::new("/")), None);
+        assert_eq!(named(&real.join("..")), None);
+        fs::remove_file(link).unwrap();
+        fs::remove_dir_all(real).unwrap();
         fs::remove_dir_all(top).unwrap();
     }
 }

@@ -202,7 +202,9 @@ impl Surroundings {
                 .unwrap_or_default(),
             system_postgres: PathBuf::from("/usr/lib/postgresql"),
             homebrew: homebrew.collect(),
-            venv: root.join(".venv"),
+            venv: std::path::absolute(root)
+                .unwrap_or_else(|_| root.to_owned())
+                .join(".venv"),
         }
     }
 
@@ -451,8 +453,8 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Keeps each path once, where it is first seen, and drops what is not there unless the caller
-/// named it.
+/// Makes the paths absolute (programs are started from another folder), keeps each once, where it
+/// is first seen, and drops what is not there unless the caller named it.
 fn present_once(candidates: Vec<(PathBuf, Origin)>) -> Vec<(PathBuf, Origin)> {
     let mut seen = BTreeSet::new();
     let mut wanted = |(path, origin): &(PathBuf, Origin)| {
@@ -461,6 +463,7 @@ fn present_once(candidates: Vec<(PathBuf, Origin)>) -> Vec<(PathBuf, Origin)> {
     };
     candidates
         .into_iter()
+        .map(|(path, origin)| (std::path::absolute(&path).unwrap_or(path), origin))
         .filter(|candidate| wanted(candidate))
         .collect()
 }

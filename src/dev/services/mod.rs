@@ -197,6 +197,32 @@ pub(in crate::dev) async fn end_left_behind(dir: &Path) -> Result<(), StartError
     Ok(())
 }
 
+/// Removes all services' folders below `root` with their data, and `root`, after ending what ended
+/// processes left running there.
+///
+/// # Errors
+/// [`StartError::InUse`], before anything is removed, when a process holds one of them.
+pub(in crate::dev) async fn clean(root: &Path) -> Result<(), StartError> {
+    let folders = match std::fs::read_dir(root) {
+        Ok(entries) => entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.is_dir()),
+        Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(fault) => return Err(StartError::io("read", root)(fault)),
+    };
+    let slots: Vec<Slot> = folders
+        .map(|dir| Slot::take(&dir, Profile::Test))
+        .collect::<Result<_, _>>()?;
+    for slot in &slots {
+        let home = account::home_of(&slot.dir)?;
+        clear(&home).await;
+        postgres::remove_sockets(&home);
+        postgres::remove_folder(&home)?;
+    }
+    postgres::remove_folder(root)
+}
+
 async fn clear(home: &Path) {
     postgres::end_left_behind(home).await;
     redis::end_left_behind(home).await;

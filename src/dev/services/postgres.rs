@@ -435,10 +435,9 @@ pub(super) fn remove_sockets(home: &Path) {
     use std::os::unix::fs::MetadataExt as _;
 
     let note = home.join(SOCKETS_ELSEWHERE);
-    let Ok(text) = fs::read_to_string(&note) else {
+    let Some(folder) = account::named_in(&note) else {
         return;
     };
-    let folder = PathBuf::from(text.trim_end());
     let ours = fs::symlink_metadata(&folder).is_ok_and(|meta| {
         let me = rustix::process::geteuid();
         meta.is_dir() && (me.is_root() || meta.uid() == me.as_raw())

@@ -83,10 +83,17 @@ impl Running {
         }
     }
 
+    /// Lets it and its children go on if they were paused: they would not hear a request.
+    fn wake(&mut self) {
+        if self.child.is_some() && self.ended().is_none() {
+            signal_family(self.pid(), Signal::CONT);
+        }
+    }
+
     /// Ends it with `signal`, by force when its patience runs out, and waits until it is gone.
     pub(super) async fn end(mut self, signal: Signal) {
+        self.wake();
         self.signal(signal);
-        self.signal(Signal::CONT);
         let deadline = Instant::now() + self.patience;
         while self.ended().is_none() && Instant::now() < deadline {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -106,8 +113,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.wake();
         self.signal(self.stop_with);
-        self.signal(Signal::CONT);
         let looks = self.patience.as_millis() / LOOK_EVERY.as_millis();
         for _ in 0..looks {
             if self.child.is_none() || self.ended().is_some() {
@@ -205,8 +212,9 @@ pub(super) async fn end_stranger(
     if !proven() {
         return false;
     }
+    // A paused process would not hear the request.
+    signal_family(pid, Signal::CONT);
     send(pid, signal);
-    send(pid, Signal::CONT);
     let deadline = Instant::now() + patience;
     let mut forced = false;
     while proven() {
