@@ -15,6 +15,7 @@ pub mod credentials;
 pub mod error;
 pub mod migrate;
 pub mod sql;
+pub mod test_clock;
 pub mod tx;
 
 use std::sync::Arc;
