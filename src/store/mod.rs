@@ -19,6 +19,7 @@ pub mod migrate;
 mod rows;
 pub mod run_tx;
 pub mod sql;
+pub mod test_clock;
 pub mod tx;
 pub mod uploads;
 pub mod views;
