@@ -17,6 +17,7 @@ pub mod domain;
 pub mod engine;
 pub mod http;
 pub mod runner;
+pub mod serve;
 pub mod store;
 pub mod sweeper;
 pub mod telemetry;

@@ -7,6 +7,7 @@ pub mod auth;
 pub mod body;
 pub mod error;
 pub mod executor;
+pub mod guard;
 pub mod health;
 pub mod member;
 pub mod operator;
