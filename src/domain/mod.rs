@@ -4,6 +4,7 @@
 
 pub mod credential;
 pub mod effect_profile;
+pub mod feed;
 pub mod hint;
 pub mod ids;
 pub mod json;
