@@ -5,6 +5,7 @@
 pub mod credential;
 pub mod effect_profile;
 pub mod event;
+pub mod feed;
 pub mod hint;
 pub mod ids;
 pub mod json;

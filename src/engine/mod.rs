@@ -9,6 +9,7 @@
 
 pub mod claim;
 pub mod commit;
+pub mod compile;
 pub mod eligibility;
 pub mod expire;
 pub mod extend;
@@ -18,6 +19,3 @@ pub mod mint;
 pub mod settlement;
 pub mod start;
 pub mod stop;
-//! engine.
-
-pub mod compile;
