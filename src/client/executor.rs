@@ -45,6 +45,34 @@ pub struct ServedTool {
     pub input_schema: Option<Value>,
 }
 
+impl ServedTool {
+    /// A tool with nothing but a name and a profile.
+    pub fn new(name: &str, effect_profile: EffectProfile) -> Self {
+        Self {
+            name: name.to_owned(),
+            effect_profile,
+            timeout_ms: None,
+            description: None,
+            input_schema: None,
+        }
+    }
+
+    /// With what a model reads of it: words, and a schema of type `object`.
+    #[must_use]
+    pub fn described(mut self, description: &str, input_schema: Value) -> Self {
+        self.description = Some(description.to_owned());
+        self.input_schema = Some(input_schema);
+        self
+    }
+
+    /// With a budget of its own.
+    #[must_use]
+    pub fn timeout_ms(mut self, timeout_ms: u64) -> Self {
+        self.timeout_ms = Some(timeout_ms);
+        self
+    }
+}
+
 /// A final result (`executor.md` §11). What is `None` is left out of the body, so presence of the
 /// structured value stays a fact: `Some(Value::Null)` is sent as `null`.
 #[derive(Clone, Default)]
