@@ -100,7 +100,7 @@ pub struct ToolCall {
     /// The Runner it is for, frozen here. None: resolved at start, never to a Runner.
     pub target: Option<PublicId>,
     /// The child-authoring context it was given.
-    pub model_defaults: Option<ModelDefaults>,
+    pub model_defaults: Option<Box<ModelDefaults>>,
 }
 
 /// A model round.

@@ -20,7 +20,10 @@ pub(super) fn read(fields: &Fields, facts: &Facts, models: &Models) -> Result<To
     let timeout_ms = fields.timeout_ms()?;
     let model_defaults = match fields.get("model_defaults") {
         None => None,
-        Some(Value::Object(members)) => Some(models.defaults(&Fields::of_defaults(members))?),
+        Some(Value::Object(members)) => {
+            let defaults = models.defaults(&Fields::of_defaults(members))?;
+            Some(Box::new(defaults))
+        }
         Some(_) => return Err(fields.bad("model_defaults", StepCode::InvalidModelDefaults)),
     };
     refuse_kernel_minted(fields)?;
