@@ -18,6 +18,7 @@ pub mod inbox;
 pub mod migrate;
 mod rows;
 pub mod run_tx;
+pub mod runs;
 pub mod sql;
 pub mod test_clock;
 pub mod tx;
