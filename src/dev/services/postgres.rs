@@ -88,14 +88,20 @@ fn recorded_pid(data: &Path) -> Option<u32> {
     text.lines().next()?.trim().parse().ok()
 }
 
+/// The port of the last start, which PostgreSQL keeps with its other arguments.
+fn last_port(data: &Path) -> Option<u16> {
+    let arguments = fs::read_to_string(data.join("postmaster.opts")).ok()?;
+    let (_, rest) = arguments.split_once("\"-p\" \"")?;
+    rest.split_once('"')?.0.parse().ok()
+}
+
 impl Postgres {
-    /// Makes the cluster unless it is there, and starts it, on `preferred` port if that is free.
+    /// Makes the cluster unless it is there, and starts it, on its last port if that is free.
     pub(super) async fn start(
         bin: PathBuf,
         account: Account,
         home: &Path,
         profile: Profile,
-        preferred: Option<u16>,
     ) -> Result<Postgres, StartError> {
         let mut postgres = Postgres {
             bin,
@@ -104,7 +110,7 @@ impl Postgres {
             sockets: Sockets::of(home, account)?,
             secret: secret::kept_in(&home.join("secret"))?,
             profile,
-            port: port::free(preferred)?,
+            port: port::free(last_port(&data_in(home)))?,
             running: None,
         };
         if major_of_data(home).is_none() {
@@ -189,8 +195,9 @@ impl Postgres {
         let log = self.home.join("initdb.log");
         let mut command = self.account.command(&self.bin.join("initdb"), &self.home);
         command.arg("-D").arg(data).arg("--pwfile").arg(password);
-        // Strangers on the machine reach the port, so it asks for the password; md5 because one
-        // check of a SCRAM password costs a debug build 40 ms, and the password is 128 random bits.
+        // Strangers on the machine reach the port, so it asks for the password. It is 128 random
+        // bits, which md5 guards as well as SCRAM does; SCRAM's 4096 rounds of hashing at each
+        // connection are for passwords that people choose, and slow tests down.
         command.args(["-U", USER, "--auth-local=trust", "--auth-host=md5"]);
         command.args(["--encoding=UTF8", "--no-locale", "--no-instructions"]);
         if self.profile == Profile::Test {
