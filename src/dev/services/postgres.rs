@@ -393,15 +393,15 @@ impl Profile {
 }
 
 /// PostgreSQL refuses to start when the id in `postmaster.pid` belongs to a live process, even if
-/// that is by now a different program. Then we put our own id there, which it ignores as its
-/// parent's; the rest of the file stays, so it still checks that no old backend is left.
+/// that is by now a different program. So, unless it proves to be that postmaster, we put our own
+/// id there, which PostgreSQL ignores as its parent's; the rest of the file stays, by which it
+/// still checks that no old backend is left.
 fn disarm_stale_pid_file(data: &Path) -> Result<(), StartError> {
     let path = data.join("postmaster.pid");
     let Some(pid) = recorded_pid(data) else {
         return Ok(());
     };
-    let alive = process::command_line(pid);
-    if alive.is_none_or(|line| is_postmaster_of(&line, data)) {
+    if process::command_line(pid).is_some_and(|line| is_postmaster_of(&line, data)) {
         return Ok(());
     }
     let text = fs::read_to_string(&path).map_err(StartError::io("read", &path))?;
