@@ -2,4 +2,5 @@
 
 mod catalogue;
 mod harness;
+mod lifecycle;
 mod support;
