@@ -1,2 +1,5 @@
 //! The `nexus` binary.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    nexus::cli::main()
+}

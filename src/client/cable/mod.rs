@@ -98,6 +98,11 @@ impl Cable {
         self.events.recv().await
     }
 
+    /// An event that already waits.
+    pub fn ready(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
     /// Reads until `identifier` is confirmed.
     ///
     /// # Errors
