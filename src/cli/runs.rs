@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::output::{fields, line, more, table, text};
+use super::output::{fields, more, table, text};
 use super::watch::render::{Look, Progress, render};
 use super::watch::{self, Mode};
 use super::{Context, Failure};
@@ -276,7 +276,7 @@ async fn task(context: &Context, run: &str, key: &str) -> Result<(), Failure> {
             serde_json::to_string(value).ok()
         };
         let error = task.error.as_ref();
-        let written = fields(&[
+        fields(&[
             ("task", Some(task.key.clone())),
             ("kind", Some(task.kind.to_string())),
             ("status", Some(task.status.to_string())),
@@ -302,11 +302,6 @@ async fn task(context: &Context, run: &str, key: &str) -> Result<(), Failure> {
             ("title", task.title.clone()),
             ("output", json(&task.output)),
             ("structured", json(&task.structured_content)),
-        ]);
-        written
-    })?;
-    if context.out.json {
-        return Ok(());
-    }
-    line("")
+        ])
+    })
 }

@@ -32,7 +32,7 @@ const REDRAW: Duration = Duration::from_secs(1);
 pub enum Mode {
     /// The live tree, or plain lines when standard output is no terminal.
     Tree,
-    /// One JSON object a line: every event, then the run.
+    /// One JSON object a line: every event of the run's feed.
     Json,
 }
 
@@ -41,6 +41,16 @@ pub enum Mode {
 /// # Errors
 /// [`Error`] of a read that stays unanswered, or is refused; a closed standard output ends it too.
 pub async fn follow(client: &Client, workspace: &str, run: &str, mode: Mode) -> Result<Run, Error> {
+    follow_on(Screen::stdout(), client, workspace, run, mode).await
+}
+
+async fn follow_on(
+    screen: Screen,
+    client: &Client,
+    workspace: &str,
+    run: &str,
+    mode: Mode,
+) -> Result<Run, Error> {
     let client = client.with_retry(RetryPolicy::default());
     let identifiers = [
         frames::run_channel(workspace, run, "events"),
@@ -58,7 +68,7 @@ pub async fn follow(client: &Client, workspace: &str, run: &str, mode: Mode) -> 
         attached: false,
         cable,
         progress: Progress::new(),
-        screen: Screen::stdout(),
+        screen,
         shown: None,
     };
     follower.follow().await
@@ -265,3 +275,6 @@ fn output_gone(e: std::io::Error) -> Error {
 pub fn now() -> Timestamp {
     chrono::Utc::now()
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,8 +11,9 @@ use super::render::Look;
 /// How old a measured terminal size may be.
 const MEASURED_FOR: Duration = Duration::from_secs(2);
 
-/// Standard output, as a place to draw.
+/// A place to draw.
 pub struct Screen {
+    out: Box<dyn Write + Send>,
     terminal: bool,
     drawn: usize,
     size: (usize, usize),
@@ -22,8 +23,14 @@ pub struct Screen {
 impl Screen {
     /// Standard output, whatever it is.
     pub fn stdout() -> Self {
+        Self::to(Box::new(io::stdout()), io::stdout().is_terminal())
+    }
+
+    /// Any writer; a `terminal` is redrawn in place.
+    pub fn to(out: Box<dyn Write + Send>, terminal: bool) -> Self {
         Self {
-            terminal: io::stdout().is_terminal(),
+            out,
+            terminal,
             drawn: 0,
             size: (80, 24),
             measured: None,
@@ -53,16 +60,15 @@ impl Screen {
     /// Replaces what was drawn before.
     ///
     /// # Errors
-    /// Whatever writing to standard output answers.
+    /// Whatever the writer answers.
     pub fn draw(&mut self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
         if self.drawn == 0 {
-            write!(out, "\x1b[?25l")?;
+            write!(self.out, "\x1b[?25l")?;
         } else {
-            write!(out, "\x1b[{}F\x1b[0J", self.drawn)?;
+            write!(self.out, "\x1b[{}F\x1b[0J", self.drawn)?;
         }
-        out.write_all(text.as_bytes())?;
-        out.flush()?;
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()?;
         self.drawn = text.lines().count();
         Ok(())
     }
@@ -70,11 +76,10 @@ impl Screen {
     /// Prints a line.
     ///
     /// # Errors
-    /// Whatever writing to standard output answers.
+    /// Whatever the writer answers.
     pub fn line(&mut self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{text}")?;
-        out.flush()
+        writeln!(self.out, "{text}")?;
+        self.out.flush()
     }
 }
 
@@ -82,8 +87,8 @@ impl Drop for Screen {
     /// Gives the cursor back.
     fn drop(&mut self) {
         if self.drawn > 0 {
-            let _ = write!(io::stdout(), "\x1b[?25h");
-            let _ = io::stdout().flush();
+            let _ = write!(self.out, "\x1b[?25h");
+            let _ = self.out.flush();
         }
     }
 }
