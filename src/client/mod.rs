@@ -35,3 +35,6 @@ pub use member::RunListQuery;
 pub use operator::{NewExecutor, NewMember};
 pub use retry::RetryPolicy;
 pub use transport::Client;
+
+#[cfg(test)]
+mod tests;
