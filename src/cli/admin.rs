@@ -10,14 +10,14 @@ use super::output::{fields, more, table, text};
 use super::{Context, Failure};
 use crate::client::answers::{Account, Executor, Member, Workspace};
 use crate::client::words::{Access, AssignmentScope, ExecutorKind, MemberKind};
-use crate::client::{Client, NewExecutor, NewMember, RetryPolicy};
+use crate::client::{Client, NewExecutor, NewMember};
 
 /// Does it.
 ///
 /// # Errors
 /// [`Failure`].
 pub async fn run(context: &Context, command: Command) -> Result<(), Failure> {
-    let client = context.operator()?.with_retry(RetryPolicy::default());
+    let client = context.operator()?;
     match command {
         Command::Accounts(command) => accounts(context, &client, command).await,
         Command::Workspaces(command) => workspaces(context, &client, command).await,

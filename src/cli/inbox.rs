@@ -8,7 +8,7 @@ use clap::Args;
 use super::output::{line, more, table, text};
 use super::{Context, Failure};
 use crate::client::answers::Run;
-use crate::client::{Answer, RetryPolicy, RunListQuery};
+use crate::client::{Answer, RunListQuery};
 use crate::domain::Value;
 
 /// Whose inbox.
@@ -35,7 +35,7 @@ pub async fn run(context: &Context, command: Command) -> Result<(), Failure> {
 }
 
 async fn executor(context: &Context, after: Option<&str>) -> Result<(), Failure> {
-    let client = context.client()?.with_retry(RetryPolicy::default());
+    let client = context.client()?;
     let answer = client.inbox(after, None, None).await?;
     context.out.answer(&answer, |page| {
         let rows = page.items.iter().map(|row| {
@@ -54,7 +54,7 @@ async fn executor(context: &Context, after: Option<&str>) -> Result<(), Failure>
 }
 
 async fn person(context: &Context, after: Option<String>) -> Result<(), Failure> {
-    let client = context.client()?.with_retry(RetryPolicy::default());
+    let client = context.client()?;
     let workspace = context.workspace()?;
     let query = RunListQuery {
         attention: Some("any".to_owned()),

@@ -12,11 +12,12 @@ pub mod runs;
 pub mod watch;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 use self::output::Output;
-use crate::client::{Client, Error};
+use crate::client::{Client, Error, RetryPolicy, chain};
 
 /// Nexus: durable task graphs, executed by runner fleets.
 #[derive(Debug, Parser)]
@@ -148,9 +149,15 @@ impl Context {
         self.with(token, "--operator-token or NEXUS_OPERATOR_TOKEN")
     }
 
+    /// A person waits: what is safe to repeat is repeated for a few seconds, no longer.
     fn with(&self, token: Option<&str>, how: &str) -> Result<Client, Failure> {
         let token = token.ok_or_else(|| Failure::Usage(format!("a token is needed: {how}")))?;
-        Ok(Client::new(&self.connection.base_url, token)?)
+        let client = Client::new(&self.connection.base_url, token)?;
+        Ok(client.with_retry(RetryPolicy {
+            attempts: 4,
+            within: Duration::from_secs(5),
+            ..RetryPolicy::default()
+        }))
     }
 
     /// The workspace.
@@ -180,7 +187,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("nexus: {failure}");
+            eprintln!("nexus: {}", chain(&failure));
             ExitCode::from(failure.exit_code())
         }
     }

@@ -11,7 +11,7 @@ use super::watch::{self, Mode};
 use super::{Context, Failure};
 use crate::client::answers::{Answer, Run};
 use crate::client::words::RunStatus;
-use crate::client::{RetryPolicy, RunListQuery, idempotency_key};
+use crate::client::{RunListQuery, idempotency_key};
 use crate::domain::json::{self, Value};
 
 /// What to do with runs.
@@ -115,7 +115,7 @@ pub enum Command {
 /// # Errors
 /// [`Failure`].
 pub async fn run(context: &Context, command: Command) -> Result<(), Failure> {
-    let client = context.client()?.with_retry(RetryPolicy::default());
+    let client = context.client()?;
     let workspace = context.workspace()?;
     match command {
         Command::List {
@@ -184,7 +184,7 @@ pub async fn run(context: &Context, command: Command) -> Result<(), Failure> {
 }
 
 async fn list(context: &Context, query: &RunListQuery) -> Result<(), Failure> {
-    let client = context.client()?.with_retry(RetryPolicy::default());
+    let client = context.client()?;
     let answer = client.list_runs(context.workspace()?, query).await?;
     context.out.answer(&answer, |page| {
         let rows = page.items.iter().map(|r| {
@@ -207,7 +207,7 @@ async fn create(
     follow: bool,
     key: Option<String>,
 ) -> Result<(), Failure> {
-    let client = context.client()?.with_retry(RetryPolicy::default());
+    let client = context.client()?;
     let workspace = context.workspace()?;
     let body = read(file)?;
     // The whole body of the door is taken too.
@@ -268,7 +268,7 @@ async fn watched(context: &Context, run: &str) -> Result<(), Failure> {
 }
 
 async fn task(context: &Context, run: &str, key: &str) -> Result<(), Failure> {
-    let client = context.client()?.with_retry(RetryPolicy::default());
+    let client = context.client()?;
     let answer = client.task(context.workspace()?, run, key).await?;
     context.out.answer(&answer, |task| {
         let json = |value: &Option<Value>| {

@@ -29,7 +29,7 @@ pub mod words;
 
 pub use answers::{Answer, Page};
 pub use chance::{jittered, key as idempotency_key};
-pub use error::Error;
+pub use error::{Error, chain};
 pub use executor::{Announcement, Commit, FileBytes, ProgressFrame, ServedTool};
 pub use member::RunListQuery;
 pub use operator::{NewExecutor, NewMember};
