@@ -325,7 +325,7 @@ fn refused_upgrade(e: tungstenite::Error) -> Loss {
         tungstenite::Error::Http(response) => {
             let status = response.status().as_u16();
             Loss {
-                reconnect: !matches!(status, 401 | 403 | 404 | 426),
+                reconnect: !matches!(status, 401 | 403),
                 ..Loss::early(format!("the upgrade was answered {status}"))
             }
         }
