@@ -1,1 +1,5 @@
 //! commands.
+
+pub mod expire;
+pub mod revoke;
+pub mod schedule;

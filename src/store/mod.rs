@@ -12,8 +12,12 @@
 //!   lock is held.
 
 pub mod credentials;
+pub mod due;
 pub mod error;
+pub mod leases;
 pub mod migrate;
+pub mod replicas;
+pub mod retention;
 pub mod sql;
 pub mod tx;
 
