@@ -4,10 +4,9 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, Command};
 use nexus::config::{self, Config, Source};
-use nexus::http::error::chain;
 use nexus::serve::options;
 use nexus::store::migrate;
-use nexus::telemetry;
+use nexus::telemetry::{self, chain};
 
 /// Many small, short-lived allocations on many threads: measurably better than the system's.
 #[global_allocator]

@@ -32,7 +32,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::app::App;
 use crate::config::{self, Config};
-use crate::http::{ApiError, error, health};
+use crate::http::{ApiError, health};
 use crate::store::{migrate, replicas};
 use crate::sweeper::Sweeper;
 use crate::telemetry;
@@ -309,7 +309,7 @@ async fn schema_ready(app: &App) {
             Ok(current) => format!(
                 "the schema is at version {current} and this program needs {known}: run `nexus migrate`"
             ),
-            Err(fault) => error::chain(&fault),
+            Err(fault) => telemetry::chain(&fault),
         };
         let again = said.as_ref().is_none_or(|(before, at)| {
             *before != problem || at.elapsed() >= Duration::from_secs(10)
@@ -342,7 +342,7 @@ async fn heartbeats(app: App, cut: CancellationToken) {
         let version = env!("CARGO_PKG_VERSION");
         let beat = replicas::heartbeat(&app.store, app.replica_id, version, &roles, draining);
         if let Err(fault) = beat.await {
-            tracing::debug!(error = error::chain(&fault), "a heartbeat failed");
+            tracing::debug!(error = telemetry::chain(&fault), "a heartbeat failed");
         }
         tokio::select! {
             () = tokio::time::sleep(HEARTBEAT) => {}

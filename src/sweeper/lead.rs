@@ -18,11 +18,11 @@ use super::lease::Hold;
 use super::settle::Settle;
 use super::{BATCHES_A_TURN, Sweeper, duties::Duty};
 use crate::domain::Timestamp;
-use crate::http::error::chain;
 use crate::store::due::Part;
 use crate::store::leases::{self, Grant};
 use crate::store::{Error, Store};
 use crate::telemetry;
+use crate::telemetry::chain;
 
 /// Deletes pause so long between two batches.
 const DELETE_PAUSE: Duration = Duration::from_millis(200);

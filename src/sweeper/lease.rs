@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::lead;
 use super::{Pace, Sweeper};
-use crate::http::error::chain;
 use crate::store::due::Part;
 use crate::store::leases::{self, Field, Grant};
 use crate::store::{Error, Store};
 use crate::telemetry;
+use crate::telemetry::chain;
 
 /// A belief to hold a lease, with its end on the monotonic clock.
 #[derive(Debug, Clone)]

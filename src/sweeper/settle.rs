@@ -18,8 +18,8 @@ use crate::app::App;
 use crate::commands;
 use crate::domain::hint::{Hint, WakeRole};
 use crate::domain::{AccountId, ExecutorId, RunId, TaskNo};
-use crate::http::error::chain;
 use crate::store;
+use crate::telemetry::chain;
 
 /// Settles in flight within one batch.
 const IN_FLIGHT: usize = 4;

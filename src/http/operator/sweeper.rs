@@ -1,4 +1,6 @@
 //! The operator's views of replicas and sweeping (`admission.md` §6).
+//!
+//! The one door that knows the sweeper: somebody asks for what otherwise a timer starts.
 
 use axum::extract::State;
 use axum::http::StatusCode;
