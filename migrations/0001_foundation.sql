@@ -408,7 +408,9 @@ CREATE TABLE parks (
 -- The inbox: open work only, whatever the history. Claim and extend touch no indexed column.
 CREATE INDEX parks_inbox ON parks (account_id, executor_id, park_no) WHERE executor_id IS NOT NULL;
 CREATE INDEX parks_pool ON parks (account_id, pool_name, park_no) WHERE executor_id IS NULL;
-CREATE INDEX parks_due ON parks (due_at) INCLUDE (run_shard) WHERE NOT clock_frozen;
+-- park_no breaks ties, so that a sweep can go on behind a page of rows it cannot act on, even when
+-- thousands are due at one instant.
+CREATE INDEX parks_due ON parks (due_at, park_no) INCLUDE (run_shard) WHERE NOT clock_frozen;
 
 ------------------------------------------------------------------ feeds, receipts, files
 

@@ -13,6 +13,7 @@ pub mod expire;
 pub mod extend;
 pub mod inbox;
 pub mod lane;
+pub mod revoke;
 pub mod schedule;
 pub mod start;
 pub mod stop;

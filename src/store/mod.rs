@@ -13,9 +13,14 @@
 
 pub mod apply;
 pub mod credentials;
+pub mod due;
 pub mod error;
 pub mod inbox;
+pub mod leases;
+pub mod leaving;
 pub mod migrate;
+pub mod replicas;
+pub mod retention;
 mod rows;
 pub mod run_tx;
 pub mod runs;

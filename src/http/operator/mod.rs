@@ -2,9 +2,11 @@
 
 use axum::Router;
 
+pub mod sweeper;
+
 use crate::app::App;
 
 /// Its routes.
 pub fn routes() -> Router<App> {
-    Router::new()
+    Router::new().merge(sweeper::routes())
 }
