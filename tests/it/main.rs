@@ -1,1 +1,5 @@
 //! The one integration binary.
+
+mod scratch;
+mod serve;
+mod sweeper;
