@@ -18,10 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::response::IntoResponse as _;
 use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -174,7 +176,7 @@ impl Server {
     fn open(&self, api: TcpListener, admin: TcpListener) {
         let gate = Arc::new(AtomicBool::new(false));
         let roles = self.app.config.roles;
-        let waiting = waiting_routes(self.app.clone());
+        let waiting = waiting_routes(self.app.clone(), gate.clone());
         let open = if roles.api {
             crate::http::router(self.app.clone())
         } else {
@@ -192,7 +194,8 @@ impl Server {
             gate: gate.clone(),
         })
         .open(api);
-        door(Routes::always(admin_routes(self.app.clone()))).open(admin);
+        let private = admin_routes(self.app.clone(), gate.clone());
+        door(Routes::always(private)).open(admin);
         tracing::info!(
             listen = %self.addr, admin = %self.admin_addr, roles = ?roles.words(),
             replica = %self.app.replica_id, version = env!("CARGO_PKG_VERSION"), "listening"
@@ -353,23 +356,36 @@ async fn heartbeats(app: App, cut: CancellationToken) {
 }
 
 /// Health alone: before the schema is there, and on replicas without the role `api`.
-fn waiting_routes(app: App) -> Router {
-    Router::new()
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
+fn waiting_routes(app: App, gate: Arc<AtomicBool>) -> Router {
+    health_routes(gate)
         .fallback(async || ApiError::unavailable("unavailable"))
         .layer(axum::middleware::from_fn(crate::http::request_id::layer))
         .with_state(app)
 }
 
 /// The private listener: metrics, and health for probes that cannot reach the API.
-fn admin_routes(app: App) -> Router {
-    Router::new()
+fn admin_routes(app: App, gate: Arc<AtomicBool>) -> Router {
+    health_routes(gate)
         .route("/metrics", get(metrics_text))
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
         .fallback(async || ApiError::not_found())
         .with_state(app)
+}
+
+fn health_routes(gate: Arc<AtomicBool>) -> Router<App> {
+    let readyz = async move |State(app): State<App>| {
+        let open = gate.load(Ordering::Acquire);
+        let replica_id = app.replica_id;
+        let answer = health::readyz(State(app)).await;
+        if open || !answer.status().is_success() {
+            return answer;
+        }
+        // The schema is there and this replica has not noticed yet: it would refuse.
+        let body = Json(json!({"status": "not_ready", "database": "ok", "replica_id": replica_id}));
+        (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+    };
+    Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(readyz))
 }
 
 async fn metrics_text(

@@ -7,6 +7,8 @@
 //! Invariants:
 //! - the clock is a scalar sub-select: a volatile function beside the column could not bound the
 //!   index scan, and each tick would read every open park;
+//! - the due order is read from the index, never sorted: with stale statistics the planner would
+//!   collect a whole backlog for each page (measured), so sorting is off for that transaction;
 //! - conditions on other columns than the index's come after the page: every scanned row is paid
 //!   for;
 //! - [`postpone`] never waits for a row lock, so it cannot join a deadlock.
@@ -14,8 +16,9 @@
 use std::time::Duration;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
+use super::tx::{Batch, Tx};
 use super::{Error, Sql, Store};
 use crate::domain::{AccountId, ExecutorId, ParkNo, RunId, TaskNo, Timestamp};
 
@@ -66,6 +69,14 @@ pub struct DuePark {
     /// How long ago it came due.
     pub late: Duration,
 }
+
+// For the transaction alone, so it works through a transaction pooler.
+static IN_ORDER: Sql = Sql::new(
+    "due.in_order",
+    "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
+            set_config('enable_seqscan', 'off', true)",
+    &[],
+);
 
 static PARKS: Sql = Sql::new(
     "due.parks",
@@ -168,7 +179,15 @@ static LEAVING: Sql = Sql::new(
 );
 
 /// The statements of this file.
-pub static STATEMENTS: &[&Sql] = &[&PARKS, &WINDOW, &OTHERS, &POSTPONE, &SCHEDULABLE, &LEAVING];
+pub static STATEMENTS: &[&Sql] = &[
+    &IN_ORDER,
+    &PARKS,
+    &WINDOW,
+    &OTHERS,
+    &POSTPONE,
+    &SCHEDULABLE,
+    &LEAVING,
+];
 
 fn due_park(row: &Row) -> DuePark {
     let late_ms: i64 = row.get("late_ms");
@@ -189,6 +208,20 @@ fn place(after: Option<DueKey>) -> (Option<Timestamp>, i64) {
     (after.map(|k| k.due_at), after.map_or(0, |k| k.park.0))
 }
 
+/// Reads by walking the index.
+async fn in_order(
+    store: &Store,
+    sql: &'static Sql,
+    params: Vec<&(dyn ToSql + Sync)>,
+) -> Result<Vec<Row>, Error> {
+    let mut batch = Batch::new();
+    batch.add(&IN_ORDER, Vec::new());
+    batch.add(sql, params);
+    let (tx, mut answers) = Tx::begin_with(store.conn().await?, &batch).await?;
+    tx.commit().await?;
+    Ok(answers.pop().unwrap_or_default())
+}
+
 /// A page of due parks behind that place, in due order.
 ///
 /// # Errors
@@ -201,11 +234,8 @@ pub async fn parks(
 ) -> Result<Vec<DuePark>, Error> {
     let (due_at, park) = place(after);
     let (of, index) = part.numbers();
-    let rows = store
-        .conn()
-        .await?
-        .query(&PARKS, &[&due_at, &park, &of, &index, &count(limit)])
-        .await?;
+    let limit = count(limit);
+    let rows = in_order(store, &PARKS, vec![&due_at, &park, &of, &index, &limit]).await?;
     Ok(rows.iter().map(due_park).collect())
 }
 
@@ -228,16 +258,15 @@ pub async fn parks_of_others(
     let (due_at, park) = place(after);
     let (of, index) = part.numbers();
     let but: Vec<i64> = but.iter().map(|a| a.0).collect();
-    let conn = store.conn().await?;
-    let end = conn
-        .query_opt(&WINDOW, &[&due_at, &park, &(WINDOW_ROWS - 1)])
-        .await?
-        .map(|row| DueKey {
-            due_at: row.get("due_at"),
-            park: ParkNo(row.get("park_no")),
-        });
+    let window = in_order(store, &WINDOW, vec![&due_at, &park, &(WINDOW_ROWS - 1)]).await?;
+    let end = window.first().map(|row| DueKey {
+        due_at: row.get("due_at"),
+        park: ParkNo(row.get("park_no")),
+    });
     let until = end.map(|k| k.due_at);
-    let rows = conn
+    let rows = store
+        .conn()
+        .await?
         .query(
             &OTHERS,
             &[
