@@ -2,3 +2,7 @@
 //! (`http/error.rs` owns those).
 //!
 //! Invariant: `code()` matches exhaustively, so a new refusal without a code does not compile.
+
+mod provision;
+
+pub use provision::Provision;

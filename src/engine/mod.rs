@@ -1,2 +1,3 @@
 //! engine.
+pub mod eligibility;
 pub mod mint;
