@@ -1,5 +1,11 @@
 //! The one integration binary: a list of modules. `make test` starts what they need.
 
+mod announcement;
+mod auth_coverage;
+mod boundaries;
 mod catalogue;
+mod conventions;
 mod harness;
+mod provision;
+mod statements;
 mod support;

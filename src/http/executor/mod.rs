@@ -1,4 +1,10 @@
-//! The executor plane.
+//! The executor plane: one delivery address speaks (`executor.md`).
+//!
+//! Its first extractor is always [`ExecutorCaller`](super::auth::ExecutorCaller): a bearer of
+//! another plane gets the one 401.
+
+mod announcement;
+mod bootstrap;
 
 use axum::Router;
 
@@ -7,4 +13,6 @@ use crate::app::App;
 /// Its routes.
 pub fn routes() -> Router<App> {
     Router::new()
+        .merge(bootstrap::routes())
+        .merge(announcement::routes())
 }

@@ -1,4 +1,10 @@
-//! The member plane.
+//! The member plane: a human or an agent speaks.
+//!
+//! Its first extractor is always [`MemberCaller`](super::auth::MemberCaller): a bearer of another
+//! plane gets the one 401.
+
+mod executors;
+mod workspaces;
 
 use axum::Router;
 
@@ -7,4 +13,6 @@ use crate::app::App;
 /// Its routes.
 pub fn routes() -> Router<App> {
     Router::new()
+        .merge(executors::routes())
+        .merge(workspaces::routes())
 }
