@@ -14,8 +14,10 @@
 pub mod apply;
 pub mod credentials;
 pub mod error;
+pub mod feeds;
 pub mod inbox;
 pub mod migrate;
+pub mod presence;
 mod rows;
 pub mod run_tx;
 pub mod sql;
