@@ -8,6 +8,7 @@
 
 pub mod claim;
 pub mod commit;
+pub mod create;
 pub mod expire;
 pub mod extend;
 pub mod lane;

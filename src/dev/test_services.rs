@@ -82,9 +82,9 @@ enum Action {
 /// Runs `nexus test-services`. Prints one line on failure and gives the exit code.
 pub async fn main(arguments: Arguments) -> ExitCode {
     let done = match arguments.action {
-        Action::Up { dir } => up(&dir).await.map(|record| print_env(&record)),
+        Action::Up { dir } => up(asked_for(dir)).await.map(|record| print_env(&record)),
         Action::Down { dir } => down(&dir).await.map(|()| ExitCode::SUCCESS),
-        Action::Run { dir, command } => run(&dir, &command).await,
+        Action::Run { dir, command } => run(asked_for(dir), &command).await,
         Action::Env { dir } => env(&dir),
         Action::Clean { root } => clean(&root).await.map(|()| ExitCode::SUCCESS),
         Action::Find { program } => find(&program).await,
@@ -95,14 +95,26 @@ pub async fn main(arguments: Arguments) -> ExitCode {
     })
 }
 
-/// Starts the servers in `dir` unless they run already, writes `dir/env`, and leaves them up until
+/// What the environment asks for in `dir`. CI does without nothing.
+fn asked_for(dir: PathBuf) -> ServicesConfig {
+    let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+    let need = if in_ci {
+        RedisNeed::Wanted
+    } else {
+        RedisNeed::Optional
+    };
+    ServicesConfig::from_environment(dir, Profile::Test, need)
+}
+
+/// Starts the servers unless they run already, writes `env` in their folder, and leaves them up until
 /// [`down`]. A given `DATABASE_URL` or `REDIS_URL` is passed on instead.
 ///
 /// # Errors
 /// [`StartError`].
-async fn up(dir: &Path) -> Result<Record, StartError> {
-    let record = ensure_up(dir).await?;
-    write_private(&dir.join("kept"), "")?;
+async fn up(config: ServicesConfig) -> Result<Record, StartError> {
+    let kept = config.dir.join("kept");
+    let record = ensure_up(config).await?;
+    write_private(&kept, "")?;
     Ok(record)
 }
 
@@ -147,12 +159,13 @@ async fn take_down(dir: &Path) -> Result<(), StartError> {
 
 /// Runs a command with the servers up and gives its exit code. Ctrl-C goes to the command, which
 /// shares the terminal; the servers are taken down after it, unless another one uses them.
-async fn run(dir: &Path, command: &[OsString]) -> Result<ExitCode, StartError> {
+async fn run(config: ServicesConfig, command: &[OsString]) -> Result<ExitCode, StartError> {
+    let dir = &config.dir.clone();
     fs::create_dir_all(dir).map_err(StartError::io("create", dir))?;
     let path = dir.join("in-use");
     let using = lock_file(&path)?;
     using.lock_shared().map_err(StartError::io("lock", &path))?;
-    let ran = match ensure_up(dir).await {
+    let ran = match ensure_up(config).await {
         Ok(record) => run_with(&record, command).await,
         Err(fault) => Err(fault),
     };
@@ -213,16 +226,10 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-async fn ensure_up(dir: &Path) -> Result<Record, StartError> {
+async fn ensure_up(config: ServicesConfig) -> Result<Record, StartError> {
+    let dir = &config.dir.clone();
     fs::create_dir_all(dir).map_err(StartError::io("create", dir))?;
     let _one_at_a_time = one_at_a_time(dir)?;
-    let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
-    let need = if in_ci {
-        RedisNeed::Wanted
-    } else {
-        RedisNeed::Optional
-    };
-    let config = ServicesConfig::from_environment(dir, Profile::Test, need);
     if let Some(record) = recorded(dir) {
         if record.runs() && is_what(&config, &record).await {
             return Ok(record);
@@ -324,4 +331,144 @@ async fn find(program: &str) -> Result<ExitCode, StartError> {
     let found = services::find(program, &Surroundings::of_machine(Path::new("."))).await?;
     println!("{found}");
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let name = format!("nexus-test-services-{name}-{}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            Folder(folder)
+        }
+
+        fn config(&self) -> ServicesConfig {
+            ServicesConfig::private(&self.0, Profile::Test, RedisNeed::Wanted)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn command(script: &str) -> Vec<OsString> {
+        ["sh", "-c", script].map(OsString::from).to_vec()
+    }
+
+    async fn exits_with(config: ServicesConfig, script: &str, code: u8) {
+        let ended = run(config, &command(script)).await.unwrap();
+        assert_eq!(format!("{ended:?}"), format!("{:?}", ExitCode::from(code)));
+    }
+
+    #[tokio::test]
+    async fn servers_stay_up_until_down_and_are_started_once() {
+        let folder = Folder::new("kept");
+        let first = up(folder.config()).await.unwrap();
+        assert_eq!(
+            up(folder.config()).await.unwrap(),
+            first,
+            "they run already"
+        );
+        let env = fs::read_to_string(folder.0.join("env")).unwrap();
+        let redis_url = first.redis_url.as_deref().unwrap();
+        assert_eq!(
+            env,
+            format!(
+                "NEXUS_TEST_DATABASE_URL={}\nNEXUS_TEST_REDIS_URL={redis_url}\n",
+                first.database_url
+            )
+        );
+        exits_with(folder.config(), "exit 0", 0).await;
+        assert!(first.runs(), "a person asked for them");
+        down(&folder.0).await.unwrap();
+        assert!(!first.runs());
+        assert!(!folder.0.join("env").exists());
+        down(&folder.0).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_command_runs_with_the_addresses_and_nothing_is_left_after_it() {
+        let folder = Folder::new("run");
+        let out = folder.0.join("seen");
+        let script = format!(
+            "echo $NEXUS_TEST_DATABASE_URL $NEXUS_TEST_REDIS_URL > '{0}'; \
+             cp '{1}' '{0}.record'; exit 7",
+            out.display(),
+            folder.0.join("services.json").display(),
+        );
+        exits_with(folder.config(), &script, 7).await;
+        let record = fs::read(folder.0.join("seen.record")).unwrap();
+        let record: Record = serde_json::from_slice(&record).unwrap();
+        let redis_url = record.redis_url.as_deref().unwrap();
+        assert_eq!(
+            fs::read_to_string(&out).unwrap(),
+            format!("{} {redis_url}\n", record.database_url)
+        );
+        assert!(!record.runs());
+        exits_with(folder.config(), "kill -9 $$", 137).await;
+    }
+
+    #[tokio::test]
+    async fn one_that_died_is_noticed_and_both_are_started_anew() {
+        let folder = Folder::new("died");
+        let first = up(folder.config()).await.unwrap();
+        let (pid, _) = first.redis_pid.unwrap();
+        let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        while first.runs() {
+            tokio::task::yield_now().await;
+        }
+        let second = up(folder.config()).await.unwrap();
+        assert!(second.runs());
+        assert_ne!(second.redis_pid, first.redis_pid);
+        down(&folder.0).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn servers_in_use_are_neither_taken_down_nor_cleaned() {
+        let folder = Folder::new("in-use");
+        let dir = folder.0.join("root/test");
+        let config = ServicesConfig {
+            dir: dir.clone(),
+            ..folder.config()
+        };
+        let record = ensure_up(config.clone()).await.unwrap();
+        let using = lock_file(&dir.join("in-use")).unwrap();
+        using.lock_shared().unwrap();
+        for refused in [down(&dir).await, clean(&folder.0.join("root")).await] {
+            assert!(
+                matches!(refused, Err(StartError::InUse { .. })),
+                "{refused:?}"
+            );
+        }
+        exits_with(config.clone(), "exit 0", 0).await;
+        assert!(record.runs(), "another run uses them");
+        drop(using);
+        exits_with(config.clone(), "exit 0", 0).await;
+        assert!(!record.runs(), "the last one has left");
+
+        let dev = folder.0.join("root/dev");
+        let config = ServicesConfig {
+            dir: dev.clone(),
+            redis: RedisNeed::No,
+            ..config
+        };
+        let held = Services::start(config).await.unwrap();
+        let refused = clean(&folder.0.join("root")).await;
+        assert!(
+            matches!(refused, Err(StartError::InUse { .. })),
+            "{refused:?}"
+        );
+        assert!(dev.join("secret").exists() && dir.join("secret").exists());
+        let left = held.detach();
+        clean(&folder.0.join("root")).await.unwrap();
+        assert!(!left.runs() && !folder.0.join("root").exists());
+    }
 }

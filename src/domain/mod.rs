@@ -7,6 +7,7 @@ pub mod effect_profile;
 pub mod event;
 pub mod feed;
 pub mod hint;
+pub mod idempotency;
 pub mod ids;
 pub mod json;
 pub mod payload;

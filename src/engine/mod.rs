@@ -7,6 +7,7 @@
 //! Deciding changes the slice and writes down what changed; [`graph::Graph::advance`] then carries
 //! the consequences (releases, skips, starts, the run's end) and names what it must see next.
 
+pub mod author;
 pub mod claim;
 pub mod commit;
 pub mod compile;

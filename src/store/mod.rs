@@ -20,6 +20,7 @@ pub mod migrate;
 pub mod presence;
 mod rows;
 pub mod run_tx;
+pub mod runs;
 pub mod sql;
 pub mod test_clock;
 pub mod tx;

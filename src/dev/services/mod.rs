@@ -1,7 +1,7 @@
 //! Private PostgreSQL and Redis servers for `nexus dev` and the tests (`operating.md` §1).
 //!
 //! [`Services::start`] finds the server programs, makes a cluster once, starts both on free
-//! loopback ports and gives their addresses; it never touches the machine's own servers. Where an
+//! loopback ports (the last start's, if they are) and gives their addresses; it never touches the machine's own servers. Where an
 //! address is given instead (`DATABASE_URL`, `REDIS_URL`), that server is used and none started.
 //!
 //! Invariants:
@@ -98,8 +98,6 @@ pub struct ServicesConfig {
     pub redis_url: Option<String>,
     /// Where to look for server programs.
     pub surroundings: Surroundings,
-    /// The ports to take if they are free (PostgreSQL, Redis); an earlier start's, for instance.
-    pub preferred_ports: (Option<u16>, Option<u16>),
 }
 
 impl ServicesConfig {
@@ -132,7 +130,6 @@ impl ServicesConfig {
             database_url: None,
             redis_url: None,
             surroundings: Surroundings::of_machine(Path::new(".")),
-            preferred_ports: (None, None),
         }
     }
 }
@@ -430,8 +427,7 @@ async fn start_postgres(
     let account = Account::for_data(&data);
     let found = installation_for(config, account, home).await?;
     let found = relocate::reachable(found, account, home)?;
-    let preferred = config.preferred_ports.0;
-    let postgres = Postgres::start(found.path, account, home, config.profile, preferred).await?;
+    let postgres = Postgres::start(found.path, account, home, config.profile).await?;
     tracing::info!(version = %found.version, port = postgres.port(), "started a private PostgreSQL");
     Ok(Service::Ours(postgres))
 }
@@ -479,7 +475,7 @@ async fn start_redis(config: &ServicesConfig, home: &Path) -> Result<Service<Red
         }
         found => relocate::reachable(found?, account, home)?,
     };
-    let redis = Redis::start(found.path, account, home, config.preferred_ports.1).await?;
+    let redis = Redis::start(found.path, account, home).await?;
     tracing::info!(version = %found.version, port = redis.port(), "started a private Redis");
     Ok(Service::Ours(redis))
 }

@@ -88,14 +88,20 @@ fn recorded_pid(data: &Path) -> Option<u32> {
     text.lines().next()?.trim().parse().ok()
 }
 
+/// The port of the last start, which PostgreSQL keeps with its other arguments.
+fn last_port(data: &Path) -> Option<u16> {
+    let arguments = fs::read_to_string(data.join("postmaster.opts")).ok()?;
+    let (_, rest) = arguments.split_once("\"-p\" \"")?;
+    rest.split_once('"')?.0.parse().ok()
+}
+
 impl Postgres {
-    /// Makes the cluster unless it is there, and starts it, on `preferred` port if that is free.
+    /// Makes the cluster unless it is there, and starts it, on its last port if that is free.
     pub(super) async fn start(
         bin: PathBuf,
         account: Account,
         home: &Path,
         profile: Profile,
-        preferred: Option<u16>,
     ) -> Result<Postgres, StartError> {
         let mut postgres = Postgres {
             bin,
@@ -104,7 +110,7 @@ impl Postgres {
             sockets: Sockets::of(home, account)?,
             secret: secret::kept_in(&home.join("secret"))?,
             profile,
-            port: port::free(preferred)?,
+            port: port::free(last_port(&data_in(home)))?,
             running: None,
         };
         if major_of_data(home).is_none() {
@@ -189,8 +195,9 @@ impl Postgres {
         let log = self.home.join("initdb.log");
         let mut command = self.account.command(&self.bin.join("initdb"), &self.home);
         command.arg("-D").arg(data).arg("--pwfile").arg(password);
-        // Strangers on the machine reach the port, so it asks for the password; md5 because one
-        // check of a SCRAM password costs a debug build 40 ms, and the password is 128 random bits.
+        // Strangers on the machine reach the port, so it asks for the password. It is 128 random
+        // bits, which md5 guards as well as SCRAM does; SCRAM's 4096 rounds of hashing at each
+        // connection are for passwords that people choose, and slow tests down.
         command.args(["-U", USER, "--auth-local=trust", "--auth-host=md5"]);
         command.args(["--encoding=UTF8", "--no-locale", "--no-instructions"]);
         if self.profile == Profile::Test {
@@ -386,15 +393,15 @@ impl Profile {
 }
 
 /// PostgreSQL refuses to start when the id in `postmaster.pid` belongs to a live process, even if
-/// that is by now a different program. Then we put our own id there, which it ignores as its
-/// parent's; the rest of the file stays, so it still checks that no old backend is left.
+/// that is by now a different program. So, unless it proves to be that postmaster, we put our own
+/// id there, which PostgreSQL ignores as its parent's; the rest of the file stays, by which it
+/// still checks that no old backend is left.
 fn disarm_stale_pid_file(data: &Path) -> Result<(), StartError> {
     let path = data.join("postmaster.pid");
     let Some(pid) = recorded_pid(data) else {
         return Ok(());
     };
-    let alive = process::command_line(pid);
-    if alive.is_none_or(|line| is_postmaster_of(&line, data)) {
+    if process::command_line(pid).is_some_and(|line| is_postmaster_of(&line, data)) {
         return Ok(());
     }
     let text = fs::read_to_string(&path).map_err(StartError::io("read", &path))?;

@@ -76,12 +76,11 @@ fn port_in(config: &Path) -> Option<u16> {
 }
 
 impl Redis {
-    /// Starts it, on `preferred` port if that is free.
+    /// Starts it, on its last port if that is free.
     pub(super) async fn start(
         program: PathBuf,
         account: Account,
         home: &Path,
-        preferred: Option<u16>,
     ) -> Result<Redis, StartError> {
         let folder = folder_in(home);
         account.private_folder(&folder)?;
@@ -91,7 +90,7 @@ impl Redis {
             folder,
             log: home.join("redis.log"),
             secret: secret::kept_in(&home.join("secret"))?,
-            port: port::free(preferred)?,
+            port: port::free(port_in(&config_in(home)))?,
             running: None,
         };
         redis.run(true).await?;

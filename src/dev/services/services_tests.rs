@@ -182,11 +182,7 @@ async fn what_a_killed_copy_left_behind_is_ended_by_the_next_start() {
     let left = services.detach();
     assert!(left.runs());
 
-    let again = ServicesConfig {
-        preferred_ports: (Some(ports.0), Some(ports.1)),
-        ..config
-    };
-    let services = Services::start(again).await.unwrap();
+    let services = Services::start(config).await.unwrap();
     assert!(!left.runs(), "the old ones are gone");
     assert_eq!((postgres(&services).port(), redis(&services).port()), ports);
     assert_eq!(
