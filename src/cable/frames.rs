@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(items_of(r#","items":"lifecycle""#), Some(Items::Lifecycle));
         assert_eq!(items_of(r#","items":"progress""#), Some(Items::Progress));
         assert_eq!(items_of(r#","items":"everything""#), None);
-        assert_eq!(items_of(r#","items":null"#), None);
+        assert_eq!(items_of(r#","items":null"#), Some(Items::Events));
         assert_eq!(items_of(r#","items":1"#), None);
     }
 

@@ -69,7 +69,11 @@ pub struct Request {
 }
 
 fn member(code: &'static str, path: &str, message: impl Into<String>) -> Refusal {
-    Refusal::Member { code, path: Some(path.to_owned()), message: message.into() }
+    Refusal::Member {
+        code,
+        path: Some(path.to_owned()),
+        message: message.into(),
+    }
 }
 
 /// Creates a run.
@@ -95,9 +99,15 @@ async fn create_once(app: &App, request: &Request) -> Result<Created, Error<Refu
     }
     let members = body.as_object().cloned().unwrap_or_default();
     let shell = Shell::read(&members).map_err(Error::Refused)?;
-    let steps = members.get("steps").cloned().unwrap_or(Value::Array(Vec::new()));
+    let steps = members
+        .get("steps")
+        .cloned()
+        .unwrap_or(Value::Array(Vec::new()));
     let envelope = Envelope::read(&steps).map_err(|e| Error::Refused(e.into()))?;
-    let birth = app.store.run_birth(request.caller.account, request.caller.id).await?;
+    let birth = app
+        .store
+        .run_birth(request.caller.account, request.caller.id)
+        .await?;
     let runners = runners(app, request, &birth, &shell, &envelope).await?;
     let default_runner = default_runner(&shell, &runners).map_err(Error::Refused)?;
     let facts = facts(request, &shell, &envelope, &runners);
@@ -107,7 +117,10 @@ async fn create_once(app: &App, request: &Request) -> Result<Created, Error<Refu
     let placed = author::place(&compiled, 1, &ids);
     let mut mint = app.mint();
     let receipt = NewReceipt {
-        key: request.key.clone().unwrap_or_else(|| mint.base62(idempotency::RUN_KEY_BYTES)),
+        key: request
+            .key
+            .clone()
+            .unwrap_or_else(|| mint.base62(idempotency::RUN_KEY_BYTES)),
         fingerprint: fingerprint.unwrap_or_else(|| mint.bytes()),
         body: receipt(&compiled),
     };
@@ -130,10 +143,16 @@ async fn create_once(app: &App, request: &Request) -> Result<Created, Error<Refu
         receipt,
     };
     match app.store.run_insert(&new).await {
-        Ok(()) => Ok(Created { run: public_id, receipt: new.receipt.body, replayed: false }),
+        Ok(()) => Ok(Created {
+            run: public_id,
+            receipt: new.receipt.body,
+            replayed: false,
+        }),
         Err(fault) if fault.is_duplicate_of(CREATE_RECEIPT) => {
             // A twin was quicker: its answer is ours.
-            replay(app, request, fingerprint.as_ref()).await?.ok_or(Error::Fault(fault))
+            replay(app, request, fingerprint.as_ref())
+                .await?
+                .ok_or(Error::Fault(fault))
         }
         Err(fault) => Err(Error::Fault(fault)),
     }
@@ -144,15 +163,25 @@ async fn replay(
     request: &Request,
     fingerprint: Option<&[u8; 32]>,
 ) -> Result<Option<Created>, Error<Refusal>> {
-    let Some(key) = &request.key else { return Ok(None) };
+    let Some(key) = &request.key else {
+        return Ok(None);
+    };
     let caller = &request.caller;
-    let stored =
-        app.store.create_receipt(caller.account, request.workspace, caller.id, key).await?;
-    let Some(stored) = stored.filter(|s| !s.expired) else { return Ok(None) };
+    let stored = app
+        .store
+        .create_receipt(caller.account, request.workspace, caller.id, key)
+        .await?;
+    let Some(stored) = stored.filter(|s| !s.expired) else {
+        return Ok(None);
+    };
     if fingerprint.is_none_or(|f| stored.fingerprint[..] != f[..]) {
         return Err(Error::Refused(Refusal::EnvelopeMismatch));
     }
-    Ok(Some(Created { run: stored.run, receipt: stored.receipt, replayed: true }))
+    Ok(Some(Created {
+        run: stored.run,
+        receipt: stored.receipt,
+        replayed: true,
+    }))
 }
 
 /// The members of `run` beside its steps.
@@ -277,7 +306,11 @@ fn prompt_mechanism(
 
 fn default_runner_id(value: Option<&Value>) -> Result<Option<PublicId>, Refusal> {
     value
-        .map(|v| v.as_str().and_then(|id| id.parse().ok()).ok_or_else(runner_not_eligible))
+        .map(|v| {
+            v.as_str()
+                .and_then(|id| id.parse().ok())
+                .ok_or_else(runner_not_eligible)
+        })
         .transpose()
 }
 
@@ -292,7 +325,9 @@ fn runner_not_eligible() -> Refusal {
 fn model_selection(
     value: Option<&Value>,
 ) -> Result<(steps::ModelSelection, Option<String>), Refusal> {
-    let Some(value) = value else { return Ok((steps::ModelSelection::Auto, None)) };
+    let Some(value) = value else {
+        return Ok((steps::ModelSelection::Auto, None));
+    };
     let selection = compile::model_selection(value).ok_or_else(|| {
         member(
             "invalid_model_selection",
@@ -300,13 +335,18 @@ fn model_selection(
             "run.model_selection takes {\"mode\": \"auto\" | \"fixed\"}",
         )
     })?;
-    Ok((selection, value.canonical().ok().map(Canonical::into_string)))
+    Ok((
+        selection,
+        value.canonical().ok().map(Canonical::into_string),
+    ))
 }
 
 fn fallback_models(
     value: Option<&Value>,
 ) -> Result<(Vec<steps::Selector>, Option<String>), Refusal> {
-    let Some(value) = value else { return Ok((Vec::new(), None)) };
+    let Some(value) = value else {
+        return Ok((Vec::new(), None));
+    };
     let models = compile::fallback_models(value).ok_or_else(|| {
         member(
             "invalid_fallback_models",
@@ -333,7 +373,9 @@ fn offered(compiled: &Compiled) -> Result<(), Refusal> {
         Some(what) => Err(Refusal::Member {
             code: "steps_not_offered",
             path: None,
-            message: format!("{what} are not offered by this release; tool steps and `all` fans are"),
+            message: format!(
+                "{what} are not offered by this release; tool steps and `all` fans are"
+            ),
         }),
     }
 }
@@ -349,11 +391,16 @@ async fn runners(
     let mut ids: Vec<PublicId> = wants.routes.iter().filter_map(|(id, _)| *id).collect();
     ids.extend(shell.default_runner);
     let tools: Vec<String> = wants.routes.iter().map(|(_, tool)| tool.clone()).collect();
-    Ok(app.store.runners(request.caller.account, &birth.principal, &ids, &tools).await?)
+    Ok(app
+        .store
+        .runners(request.caller.account, &birth.principal, &ids, &tools)
+        .await?)
 }
 
 fn default_runner(shell: &Shell, runners: &[Runner]) -> Result<Option<ExecutorId>, Refusal> {
-    let Some(wanted) = shell.default_runner else { return Ok(None) };
+    let Some(wanted) = shell.default_runner else {
+        return Ok(None);
+    };
     runners
         .iter()
         .find(|r| r.public_id == wanted && r.eligible)
@@ -374,7 +421,9 @@ fn facts(request: &Request, shell: &Shell, envelope: &Envelope, runners: &[Runne
     for (target, tool) in &envelope.wants().routes {
         let target = target.or(shell.default_runner);
         if let Some(runner) = target.and_then(|id| known.get(&id)) {
-            facts.routes.insert((runner.public_id, tool.clone()), runner.verdict(tool));
+            facts
+                .routes
+                .insert((runner.public_id, tool.clone()), runner.verdict(tool));
         }
     }
     facts
@@ -387,7 +436,10 @@ fn receipt(compiled: &Compiled) -> Canonical {
         parts: T,
         resolution_tokens: BTreeMap<String, String>,
     }
-    let receipt = Receipt { parts: compiled.receipt(), resolution_tokens: BTreeMap::new() };
+    let receipt = Receipt {
+        parts: compiled.receipt(),
+        resolution_tokens: BTreeMap::new(),
+    };
     let text = serde_json::to_string(&receipt).expect("keys and numbers serialise");
     Canonical::trusted(text)
 }

@@ -19,7 +19,10 @@ pub fn is_key(text: &str, max: usize) -> bool {
 /// # Errors
 /// When the body has no canonical form.
 pub fn fingerprint(door: &str, path: &[String], body: &Value) -> Result<[u8; 32], Unstorable> {
-    let ids = path.iter().map(|id| Value::from(id.as_str())).collect::<Vec<_>>();
+    let ids = path
+        .iter()
+        .map(|id| Value::from(id.as_str()))
+        .collect::<Vec<_>>();
     let place = Value::from([("door", door.into()), ("path", Value::Array(ids))]).canonical()?;
     let mut sha = Sha256::new();
     sha.update(place.as_str().as_bytes());

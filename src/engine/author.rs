@@ -46,7 +46,10 @@ pub fn place(compiled: &Compiled, first: i32, runners: &BTreeMap<PublicId, Execu
         Ref::Existing(no) => *no,
     };
     let key_of = |at: &Ref| match at {
-        Ref::New(index) => compiled.rows.get(*index).map(|row| row.key.as_str().to_owned()),
+        Ref::New(index) => compiled
+            .rows
+            .get(*index)
+            .map(|row| row.key.as_str().to_owned()),
         Ref::Existing(_) => None,
     };
     let mut tasks = Vec::with_capacity(compiled.rows.len());
@@ -78,7 +81,11 @@ pub fn place(compiled: &Compiled, first: i32, runners: &BTreeMap<PublicId, Execu
 }
 
 fn task(no: TaskNo, row: &Row) -> Task {
-    let open = row.edges.iter().filter(|e| e.state == EdgeState::Open).count();
+    let open = row
+        .edges
+        .iter()
+        .filter(|e| e.state == EdgeState::Open)
+        .count();
     Task {
         no,
         key: row.key.clone(),
@@ -126,7 +133,10 @@ fn with_work(mut task: Task, row: &Row, runners: &BTreeMap<PublicId, ExecutorId>
             task.timeout_ms = call.timeout_ms;
             task.target = call.target.and_then(|id| runners.get(&id)).copied();
             tool_input = Some(call.input.clone());
-            context = call.model_defaults.as_ref().map(|defaults| defaults.canonical());
+            context = call
+                .model_defaults
+                .as_ref()
+                .map(|defaults| defaults.canonical());
         }
         Work::Model(round) => definition = Some(round.definition()),
         Work::Ask(question) => {
@@ -139,11 +149,20 @@ fn with_work(mut task: Task, row: &Row, runners: &BTreeMap<PublicId, ExecutorId>
             task.join = Some(Join {
                 mode: barrier.mode,
                 k: i32::try_from(barrier.k).unwrap_or(i32::MAX),
-                losers: if barrier.losers == Losers::RunOut { Losers::RunOut } else { Losers::Cancel },
+                losers: if barrier.losers == Losers::RunOut {
+                    Losers::RunOut
+                } else {
+                    Losers::Cancel
+                },
                 successes: 0,
                 pending,
             });
         }
     }
-    NewTask { task, tool_input, definition, context }
+    NewTask {
+        task,
+        tool_input,
+        definition,
+        context,
+    }
 }

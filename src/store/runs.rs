@@ -128,7 +128,14 @@ static INSERT_INPUTS: Sql = Sql::new(
     "runs.insert_inputs",
     "INSERT INTO task_inputs (account_id, run_id, task_no, tool_input, definition, context)
      SELECT $1, $2, * FROM unnest($3::int[], $4::text[], $5::text[], $6::text[])",
-    &[Type::INT8, Type::INT8, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+    &[
+        Type::INT8,
+        Type::INT8,
+        Type::INT4_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+    ],
 );
 
 static INSERT_EDGES: Sql = Sql::new(
@@ -136,7 +143,13 @@ static INSERT_EDGES: Sql = Sql::new(
     "INSERT INTO edges (account_id, run_id, from_no, to_no, ordinal, structural, state)
      SELECT $1, $2, * FROM unnest($3::int[], $4::int[], $5::int[], $6::boolean[], $7::text[])",
     &[
-        Type::INT8, Type::INT8, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY,
+        Type::INT8,
+        Type::INT8,
+        Type::INT4_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT4_ARRAY,
+        Type::BOOL_ARRAY,
+        Type::TEXT_ARRAY,
     ],
 );
 
@@ -185,8 +198,21 @@ static FIND: Sql = Sql::new(
 
 /// The statements of this file.
 pub static STATEMENTS: &[&Sql] = &[
-    &STANDING, &BIRTH, &RUNNERS, &RECEIPT, &RECEIPT_EXPIRE, &INSERT_RECEIPT, &INSERT_RUN, &INSERT_TASKS,
-    &INSERT_INPUTS, &INSERT_EDGES, &INSERT_EVENTS, &DOCUMENT, &LIST_ASC, &LIST_DESC, &FIND,
+    &STANDING,
+    &BIRTH,
+    &RUNNERS,
+    &RECEIPT,
+    &RECEIPT_EXPIRE,
+    &INSERT_RECEIPT,
+    &INSERT_RUN,
+    &INSERT_TASKS,
+    &INSERT_INPUTS,
+    &INSERT_EDGES,
+    &INSERT_EVENTS,
+    &DOCUMENT,
+    &LIST_ASC,
+    &LIST_DESC,
+    &FIND,
 ];
 
 /// The unique index that a second use of a create's key meets.
@@ -300,7 +326,9 @@ impl Store {
         workspace: PublicId,
     ) -> Result<Option<Standing>, Error> {
         let conn = self.conn().await?;
-        let row = conn.query_opt(&STANDING, &[&account.0, &workspace.0, &member.0]).await?;
+        let row = conn
+            .query_opt(&STANDING, &[&account.0, &workspace.0, &member.0])
+            .await?;
         Ok(row.map(|row| Standing {
             workspace: WorkspaceId(row.get("workspace_id")),
             may_write: row.get("may_write"),
@@ -312,7 +340,11 @@ impl Store {
     /// # Errors
     /// A fault.
     pub async fn run_birth(&self, account: AccountId, creator: MemberId) -> Result<Birth, Error> {
-        let row = self.conn().await?.query_one(&BIRTH, &[&account.0, &creator.0]).await?;
+        let row = self
+            .conn()
+            .await?
+            .query_one(&BIRTH, &[&account.0, &creator.0])
+            .await?;
         Ok(Birth {
             now: row.get("now"),
             run: RunId(row.get("run_id")),
@@ -335,7 +367,11 @@ impl Store {
             return Ok(Vec::new());
         }
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-        let rows = self.conn().await?.query(&RUNNERS, &[&account.0, &ids, &tools]).await?;
+        let rows = self
+            .conn()
+            .await?
+            .query(&RUNNERS, &[&account.0, &ids, &tools])
+            .await?;
         rows.iter()
             .map(|row| {
                 let executor = rows::executor(row)?;
@@ -362,7 +398,9 @@ impl Store {
         key: &str,
     ) -> Result<Option<StoredReceipt>, Error> {
         let conn = self.conn().await?;
-        let row = conn.query_opt(&RECEIPT, &[&account.0, &workspace.0, &caller.0, &key]).await?;
+        let row = conn
+            .query_opt(&RECEIPT, &[&account.0, &workspace.0, &caller.0, &key])
+            .await?;
         Ok(row.map(|row| StoredReceipt {
             fingerprint: row.get("fingerprint"),
             run: PublicId(row.get("public_id")),
@@ -387,16 +425,38 @@ impl Store {
         // The receipt first: a twin waits here, before anything else is written.
         batch.add(
             &INSERT_RECEIPT,
-            vec![account, workspace, creator, key, &fingerprint, run, &receipt, &new.now],
+            vec![
+                account,
+                workspace,
+                creator,
+                key,
+                &fingerprint,
+                run,
+                &receipt,
+                &new.now,
+            ],
         );
         batch.add(
             &INSERT_RUN,
             vec![
-                account, run, &new.public_id.0, workspace, creator, &columns.principal,
-                &columns.declaring_agent, &columns.deliverable, &columns.mainline_tail,
-                &columns.approval_mode, &new.prompt_mechanism, &columns.default_runner,
-                &new.model_selection, &new.fallback_models, &columns.count, &columns.ready,
-                &columns.event_seq, &new.now,
+                account,
+                run,
+                &new.public_id.0,
+                workspace,
+                creator,
+                &columns.principal,
+                &columns.declaring_agent,
+                &columns.deliverable,
+                &columns.mainline_tail,
+                &columns.approval_mode,
+                &new.prompt_mechanism,
+                &columns.default_runner,
+                &new.model_selection,
+                &new.fallback_models,
+                &columns.count,
+                &columns.ready,
+                &columns.event_seq,
+                &new.now,
             ],
         );
         columns.fill(account, run, &new.now, &mut batch);
@@ -415,7 +475,9 @@ impl Store {
         run: PublicId,
     ) -> Result<Option<RunDocument>, Error> {
         let conn = self.conn().await?;
-        let row = conn.query_opt(&DOCUMENT, &[&account.0, &workspace.0, &run.0]).await?;
+        let row = conn
+            .query_opt(&DOCUMENT, &[&account.0, &workspace.0, &run.0])
+            .await?;
         drop(conn);
         let Some(row) = row else { return Ok(None) };
         let tasks = self.tasks_of_run(account, RunId(row.get("run_id"))).await?;
@@ -444,7 +506,12 @@ impl Store {
             .query(
                 sql,
                 &[
-                    &account.0, &workspace.0, &after, &statuses, &wanted.attention_only, &wanted.limit,
+                    &account.0,
+                    &workspace.0,
+                    &after,
+                    &statuses,
+                    &wanted.attention_only,
+                    &wanted.limit,
                 ],
             )
             .await?;
@@ -462,7 +529,9 @@ impl Store {
         run: PublicId,
     ) -> Result<Option<RunId>, Error> {
         let conn = self.conn().await?;
-        let row = conn.query_opt(&FIND, &[&account.0, &workspace.0, &run.0]).await?;
+        let row = conn
+            .query_opt(&FIND, &[&account.0, &workspace.0, &run.0])
+            .await?;
         Ok(row.map(|row| RunId(row.get(0))))
     }
 }
@@ -562,7 +631,8 @@ impl Columns {
             c.event_seq += 1;
             c.event_seqs.push(c.event_seq);
             c.event_types.push(event.kind());
-            c.event_payloads.push(event.payload(new.public_id).into_string());
+            c.event_payloads
+                .push(event.payload(new.public_id).into_string());
         }
         c
     }
@@ -581,13 +651,15 @@ impl Columns {
         self.lifetimes.push(task.lifetime.as_str());
         self.wakes.push(task.wake.as_str());
         self.on_failure.push(task.on_failure.as_str());
-        self.fan_on_failure.push(task.fan_on_failure.map(|p| p.as_str()));
+        self.fan_on_failure
+            .push(task.fan_on_failure.map(|p| p.as_str()));
         self.visibility.push(task.visibility.as_str());
         self.barriers.push(task.barrier.map(|no| no.0));
         self.input_from.push(numbers(&task.input_from));
         self.result_from.push(numbers(&task.result_from));
         // Keys have neither quotes, commas nor braces: the literal needs no escapes.
-        self.after_keys.push(format!("{{{}}}", task.after_keys.join(",")));
+        self.after_keys
+            .push(format!("{{{}}}", task.after_keys.join(",")));
         self.remaining.push(task.remaining);
         self.tool_names.push(task.tool_name.clone());
         self.timeouts.push(task.timeout_ms);
@@ -614,30 +686,70 @@ impl Columns {
         batch.add(
             &INSERT_TASKS,
             vec![
-                account, run, &self.nos, &self.keys, &self.kinds, &self.authored_by, &self.marks,
-                &self.detached, &self.lifetimes, &self.wakes, &self.on_failure,
-                &self.fan_on_failure, &self.visibility, &self.barriers, &self.input_from,
-                &self.result_from, &self.after_keys, &self.remaining, &self.tool_names,
-                &self.timeouts, &self.targets, &self.holders, &self.join_modes, &self.join_ks,
-                &self.join_losers, &self.join_successes, &self.join_pending,
+                account,
+                run,
+                &self.nos,
+                &self.keys,
+                &self.kinds,
+                &self.authored_by,
+                &self.marks,
+                &self.detached,
+                &self.lifetimes,
+                &self.wakes,
+                &self.on_failure,
+                &self.fan_on_failure,
+                &self.visibility,
+                &self.barriers,
+                &self.input_from,
+                &self.result_from,
+                &self.after_keys,
+                &self.remaining,
+                &self.tool_names,
+                &self.timeouts,
+                &self.targets,
+                &self.holders,
+                &self.join_modes,
+                &self.join_ks,
+                &self.join_losers,
+                &self.join_successes,
+                &self.join_pending,
             ],
         );
         batch.add(
             &INSERT_INPUTS,
-            vec![account, run, &self.nos, &self.inputs, &self.definitions, &self.contexts],
+            vec![
+                account,
+                run,
+                &self.nos,
+                &self.inputs,
+                &self.definitions,
+                &self.contexts,
+            ],
         );
         if !self.edge_from.is_empty() {
             batch.add(
                 &INSERT_EDGES,
                 vec![
-                    account, run, &self.edge_from, &self.edge_to, &self.edge_ordinals,
-                    &self.edge_structural, &self.edge_states,
+                    account,
+                    run,
+                    &self.edge_from,
+                    &self.edge_to,
+                    &self.edge_ordinals,
+                    &self.edge_structural,
+                    &self.edge_states,
                 ],
             );
         }
         batch.add(
             &INSERT_EVENTS,
-            vec![account, run, &self.event_seqs, &self.event_types, &self.event_payloads, now],
+            vec![
+                account,
+                run,
+                &self.event_seqs,
+                &self.event_types,
+                &self.event_payloads,
+                now,
+            ],
         );
     }
 }
@@ -706,7 +818,9 @@ pub struct RunDocument {
 }
 
 fn attention(row: &Row, keys: bool) -> Result<Option<AttentionView>, Error> {
-    let Some(reason) = rows::word_opt(row, "runs", "attention_reason")? else { return Ok(None) };
+    let Some(reason) = rows::word_opt(row, "runs", "attention_reason")? else {
+        return Ok(None);
+    };
     if !keys {
         return Ok(Some(AttentionView {
             reason,
@@ -760,10 +874,12 @@ impl RunDocument {
             deliverable_task_key: row.get("deliverable_key"),
             approval_mode: rows::word(row, "runs", "approval_mode")?,
             prompt_mechanism: row.get("prompt_mechanism"),
-            default_runner: row.get::<_, Option<Uuid>>("runner_public_id").map(|id| ExecutorRef {
-                executor_public_id: PublicId(id),
-                display_name: row.get("runner_name"),
-            }),
+            default_runner: row
+                .get::<_, Option<Uuid>>("runner_public_id")
+                .map(|id| ExecutorRef {
+                    executor_public_id: PublicId(id),
+                    display_name: row.get("runner_name"),
+                }),
             attention,
             task_progress,
             tasks,
