@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// No whole answer arrived: not connected, cut, or timed out. The call may have had its
     /// effect.
-    #[error("{what}: {source}")]
+    #[error("{what}: no answer")]
     Transport {
         /// The call, as `METHOD path`.
         what: String,
@@ -118,6 +118,18 @@ impl Error {
             body: Box::new(body),
         }
     }
+}
+
+/// An error's words and those of its causes, for a log line or a terminal.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push_str(": ");
+        words.push_str(&error.to_string());
+        cause = error.source();
+    }
+    words
 }
 
 #[cfg(test)]

@@ -237,6 +237,27 @@ fn pair(granted: Vec<Granted>, rows: &[Wanted], secrets: Vec<Secret>) -> Vec<Cla
         .collect()
 }
 
+/// Whether there is a task of that key that can park.
+///
+/// # Errors
+/// `not_found`, or a fault.
+pub async fn exists(
+    app: &App,
+    caller: &ExecutorCaller,
+    run: PublicId,
+    key: &TaskKey,
+) -> Result<ClaimState, Error<ReadClaim>> {
+    let state = app.store.read_claim(caller.account, run, key).await?;
+    state
+        .filter(|s| {
+            !matches!(
+                s.kind,
+                TaskKind::Model | TaskKind::Join | TaskKind::Delegation
+            )
+        })
+        .ok_or(Error::Refused(ReadClaim::NotFound))
+}
+
 /// Proves a claim: the caller and its token are of the task's latest claim.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ pub mod commit;
 pub mod create;
 pub mod expire;
 pub mod extend;
+pub mod inbox;
 pub mod lane;
 pub mod schedule;
 pub mod start;

@@ -1,11 +1,13 @@
 //! What `make run` and `make test` need beyond a Rust toolchain (`operating.md` §1).
 //!
+//! - [`demo`] provisions a demo account and runs a demo run in it, over HTTP.
 //! - [`services`] finds PostgreSQL and Redis server programs and runs private copies of them.
 //! - [`test_services`] keeps such copies alive for a whole test run.
 //!
 //! Does not know: the schema, the protocol, HTTP. It opens connections only to see that a server
 //! answers.
 
+pub mod demo;
 pub mod services;
 pub mod test_services;
 

@@ -17,7 +17,7 @@ use super::hub::{Hold, Hub, count};
 use super::lease::Lease;
 use super::work::{Ctx, Output, Progress};
 use crate::client::answers::{Answer, Claim, ClaimGrant, ClaimState, InboxRow};
-use crate::client::{Error, ProgressFrame};
+use crate::client::{Error, ProgressFrame, chain};
 use crate::domain::{Object, Value};
 
 /// Executes a granted row to its end. `sent` is when its claim was first asked for.
@@ -162,7 +162,8 @@ impl Call {
             self.lease.extended(sent);
             return;
         };
-        tracing::debug!(run.id = %self.row.run_public_id, task.key = %self.row.task_key, "{e}");
+        tracing::debug!(run.id = %self.row.run_public_id, task.key = %self.row.task_key,
+            "not extended: {}", chain(&e));
         if e.is_transient() {
             self.extend_failures += 1;
             let wait = self
@@ -242,7 +243,7 @@ async fn pump(
             structured,
         };
         if let Err(e) = hub.client.progress(&frame).await {
-            tracing::debug!("progress not taken: {e}");
+            tracing::debug!("progress not taken: {}", chain(&e));
             if e.is(409, "not_claimant") {
                 hub.check(&row.run_public_id, &row.task_key);
             }

@@ -5,8 +5,8 @@ use tokio::time::Instant;
 
 use super::hub::{Hub, count};
 use super::work::Output;
-use crate::client::Error;
 use crate::client::answers::InboxRow;
+use crate::client::{Error, chain};
 
 /// What follows an unsuccessful commit.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ async fn send(hub: &Hub, row: &InboxRow, body: Bytes) -> Option<String> {
         };
         if spent || cut {
             tracing::error!(run.id = %row.run_public_id, task.key = %row.task_key,
-                "the result was not delivered after {made} attempts: {e}");
+                "the result was not delivered after {made} attempts: {}", chain(&e));
             count(&hub.counts.abandoned);
             return None;
         }

@@ -19,7 +19,7 @@ use super::call;
 use super::hub::{Hub, count};
 use crate::client::answers::{ClaimGrant, InboxRow};
 use crate::client::words::InboxKind;
-use crate::client::{Error, idempotency_key};
+use crate::client::{Error, chain, idempotency_key};
 
 /// The most rows one batch claim may ask for.
 const BATCH: u32 = 64;
@@ -129,7 +129,7 @@ impl Feeder {
         } else {
             self.hub.timing.poll
         };
-        tracing::warn!("looking for work failed, again in {wait:?}: {e}");
+        tracing::warn!("looking for work failed, again in {wait:?}: {}", chain(e));
         tokio::select! {
             () = tokio::time::sleep(wait) => Some(What::Look),
             () = self.hub.stopping() => None,
@@ -280,7 +280,7 @@ impl Feeder {
             }
             if let Err(e) = self.ask().await {
                 let wait = self.hub.timing.backoff.wait(made, None);
-                tracing::warn!("an unanswered claim is still open: {e}");
+                tracing::warn!("an unanswered claim is still open: {}", chain(&e));
                 tokio::time::sleep(wait.min(Duration::from_secs(1))).await;
             }
         }

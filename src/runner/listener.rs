@@ -17,7 +17,13 @@ pub(super) async fn listen(hub: Arc<Hub>) {
             return;
         }
     };
+    let mut first = true;
     while let Some(event) = cable.next().await {
+        // Whether the first socket comes up or not, the first look waits no longer.
+        if first && matches!(event, Event::Lost { .. }) {
+            hub.look.notify_one();
+        }
+        first &= matches!(event, Event::Ping(_));
         on_event(&hub, event);
     }
 }

@@ -4,4 +4,5 @@ mod cable;
 mod catalogue;
 mod foreign_clients;
 mod harness;
+mod lifecycle;
 mod support;

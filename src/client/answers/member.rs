@@ -238,7 +238,7 @@ pub struct AddressedTo {
 }
 
 /// What create and append answer (`runs.md` §3).
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Clone, Deserialize)]
 pub struct Receipt {
     /// The rows that were written.
     #[serde(default)]
@@ -254,6 +254,16 @@ pub struct Receipt {
     /// One token per authored ask.
     #[serde(default)]
     pub resolution_tokens: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receipt")
+            .field("revision", &self.revision)
+            .field("accepted_task_keys", &self.accepted_task_keys)
+            .field("deliverable_task_key", &self.deliverable_task_key)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a create answers.

@@ -8,6 +8,7 @@ mod member;
 mod operator;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Deref;
 
 use bytes::Bytes;
@@ -29,8 +30,8 @@ pub use operator::{
     Workspace,
 };
 
-/// One answer: it dereferences to its value.
-#[derive(Debug, Clone)]
+/// One answer: it dereferences to its value. Its `Debug` leaves the body out, which may hold tokens.
+#[derive(Clone)]
 pub struct Answer<T> {
     /// The HTTP status, a success.
     pub status: u16,
@@ -42,6 +43,16 @@ pub struct Answer<T> {
     pub body: Bytes,
     /// The typed value.
     pub value: T,
+}
+
+impl<T: fmt::Debug> fmt::Debug for Answer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("status", &self.status)
+            .field("request_id", &self.request_id)
+            .field("value", &self.value)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<T> Answer<T> {

@@ -63,12 +63,18 @@ pub struct Member {
 }
 
 /// A member beside a token that is shown this once.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Clone, Deserialize)]
 pub struct MemberCredential {
     /// The member.
     pub member: Member,
     /// Its bearer on the member plane.
     pub token: String,
+}
+
+impl std::fmt::Debug for MemberCredential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MemberCredential({})", self.member.public_id)
+    }
 }
 
 /// What a member may do in a workspace.

@@ -98,6 +98,11 @@ impl Cable {
         self.events.recv().await
     }
 
+    /// An event that already waits.
+    pub fn ready(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
     /// Reads until `identifier` is confirmed.
     ///
     /// # Errors
@@ -320,7 +325,7 @@ fn refused_upgrade(e: tungstenite::Error) -> Loss {
         tungstenite::Error::Http(response) => {
             let status = response.status().as_u16();
             Loss {
-                reconnect: !matches!(status, 401 | 403 | 404 | 426),
+                reconnect: !matches!(status, 401 | 403),
                 ..Loss::early(format!("the upgrade was answered {status}"))
             }
         }

@@ -61,7 +61,9 @@ async fn a_push_is_claimed_from_without_reading_the_inbox_again() {
 #[tokio::test]
 async fn without_a_cable_polling_finds_the_work() {
     let fake = Fake::start().await;
-    fake.plan("cable", Plan::Refuse(404, "not_found"));
+    for _ in 0..10_000 {
+        fake.plan("cable", Plan::Refuse(404, "not_found"));
+    }
     let timing = Timing {
         poll: Duration::from_millis(30),
         ..quick()
@@ -70,6 +72,7 @@ async fn without_a_cable_polling_finds_the_work() {
     fake.wait_seen("inbox", 1).await;
     fake.row("late", "echo", json!({"text": "x"}));
     fake.wait_commit("late").await;
+    assert!(fake.seen("subscribe").is_empty());
     served.stop().await;
 }
 

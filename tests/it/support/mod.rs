@@ -11,6 +11,7 @@
 pub mod audit;
 pub mod database;
 pub mod http;
+pub mod seed;
 
 use std::net::SocketAddr;
 use std::ops::Deref;
