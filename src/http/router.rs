@@ -17,6 +17,7 @@ pub fn router(app: App) -> Router {
         .merge(super::executor::routes())
         .merge(super::member::routes())
         .merge(super::operator::routes())
+        .merge(crate::cable::routes())
         .fallback(async || ApiError::not_found())
         .method_not_allowed_fallback(async || {
             ApiError::new(

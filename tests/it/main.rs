@@ -3,8 +3,10 @@
 mod announcement;
 mod auth_coverage;
 mod boundaries;
+mod cable;
 mod catalogue;
 mod conventions;
+mod foreign_clients;
 mod harness;
 mod lifecycle;
 mod provision;
