@@ -120,7 +120,7 @@ pub fn is_reserved(name: &str) -> bool {
         name.strip_prefix(*space)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    RESERVED_NAMES.contains(&name) || RESERVED_NAMESPACES.iter().any(|s| in_namespace(s))
+    RESERVED_NAMES.contains(&name) || RESERVED_NAMESPACES.iter().any(in_namespace)
 }
 
 /// Reads an announcement. Members beside `tools`, `environment` and `documents` are ignored.

@@ -1,9 +1,9 @@
 //! Building blocks of answers: values as clients see them.
 
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use super::error::ApiError;
+use super::answer::Answer;
 use crate::domain::json::Value;
 use crate::domain::time::At;
 use crate::domain::{PublicId, Timestamp};
@@ -25,23 +25,7 @@ pub fn or_null<T>(value: Option<T>, view: impl FnOnce(T) -> Value) -> Value {
 
 /// An answer of that status with a JSON body, exact.
 pub fn json(status: StatusCode, body: &Value) -> Response {
-    match body.canonical() {
-        Ok(text) => (
-            status,
-            [(header::CONTENT_TYPE, "application/json")],
-            text.into_string(),
-        )
-            .into_response(),
-        Err(why) => {
-            tracing::error!(%why, "an answer holds what no body can");
-            ApiError::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "internal_error",
-                "an internal error",
-            )
-            .into_response()
-        }
-    }
+    Answer(status, body).into_response()
 }
 
 /// A resource under its singular name.

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use reqwest::Method;
+use serde_json::json;
 
-use crate::support::{Answer, Door, Fixture, OPERATOR, TestApp, source};
+use crate::support::{Answer, Door, Fixture, OPERATOR, TestApp, source, text};
 
 /// Doors that ask for no bearer, or answer a bad one in their own way.
 const OPEN: &[(&str, &str)] = &[
@@ -35,21 +36,63 @@ fn routes() -> Vec<(String, Vec<Method>)> {
                 "{}: nested routers hide paths from this test",
                 file.path
             );
-            for call in file.text.split(".route(").skip(1) {
-                let literal = call.trim_start().strip_prefix('"');
-                let Some((path, rest)) = literal.and_then(|l| l.split_once('"')) else {
-                    panic!("{}: a route's path must be a literal", file.path);
+            let calls = file.text.split(".route(").skip(1);
+            for call in calls.filter(|call| !call.starts_with(')')) {
+                let Some((path, rest)) = path_of(call, &file.text) else {
+                    panic!("{}: this test cannot read the path of a route", file.path);
                 };
                 let methods = methods(&rest[..end_of_call(rest)]);
                 assert!(
                     !methods.is_empty(),
                     "{path} has no verb that this test knows"
                 );
-                routes.push((path.to_owned(), methods));
+                routes.push((path, methods));
             }
         }
     }
     routes
+}
+
+/// The path that a call of `.route(` begins with, and what follows it: a literal, the name of one,
+/// or a `format!` over such names.
+fn path_of<'a>(call: &'a str, file: &str) -> Option<(String, &'a str)> {
+    let call = call.trim_start();
+    if let Some(literal) = call.strip_prefix('"') {
+        let (path, rest) = literal.split_once('"')?;
+        return Some((path.to_owned(), rest));
+    }
+    if let Some(format) = call.strip_prefix("&format!(\"") {
+        let (template, rest) = format.split_once("\")")?;
+        return Some((filled_template(template, file)?, rest));
+    }
+    let (name, rest) = call.split_once(',')?;
+    Some((value_of(name, file)?, rest))
+}
+
+/// The text that a file binds to that name.
+fn value_of(name: &str, file: &str) -> Option<String> {
+    let bound = [
+        format!("let {name} = \""),
+        format!("const {name}: &str = \""),
+    ];
+    bound.iter().find_map(|start| {
+        let (_, rest) = file.split_once(start.as_str())?;
+        Some(rest.split_once('"')?.0.to_owned())
+    })
+}
+
+/// `{name}` is what the file binds to it, `{{` and `}}` are braces.
+fn filled_template(template: &str, file: &str) -> Option<String> {
+    let hidden = template.replace("{{", "\u{1}").replace("}}", "\u{2}");
+    let mut path = String::new();
+    let mut rest = hidden.as_str();
+    while let Some((before, after)) = rest.split_once('{') {
+        let (name, after) = after.split_once('}')?;
+        path.push_str(before);
+        path.push_str(&value_of(name, file)?);
+        rest = after;
+    }
+    Some((path + rest).replace('\u{1}', "{").replace('\u{2}', "}"))
 }
 
 /// Where the parenthesis that `.route(` opened is closed.
@@ -153,20 +196,36 @@ impl Route {
     }
 }
 
-/// What path parameters stand for, of one account.
-fn ids(f: &Fixture) -> BTreeMap<&'static str, String> {
-    let lookup = f
-        .runner
-        .token
-        .split('-')
-        .nth(3)
-        .expect("a token has four parts");
+/// What path parameters stand for, of one account: a started run of one task, parked at its runner.
+async fn ids(app: &TestApp, f: &Fixture) -> BTreeMap<&'static str, String> {
+    let profile = json!({"kind": "pure", "destructive": false, "effect_scope": "closed",
+                         "idempotency": "none", "reconciliation": "none"});
+    let served = json!({"tools": [{"name": "echo", "effect_profile": profile}]});
+    app.put(
+        "/agent_api/v1/executor/announcement",
+        &f.runner.token,
+        served,
+    )
+    .await
+    .ok(200);
+    let runs = format!("/agent_api/v1/workspaces/{}/runs", f.workspace);
+    let step = json!({"tool": {"key": "a", "name": "echo", "input": {},
+        "route": {"kind": "runner", "runner_executor_public_id": f.runner.id}}});
+    let body = json!({"run": {"approval_mode": "bypass", "steps": [step]}});
+    let created = app.post(&runs, &f.human.token, body).await.ok(201);
+    let run = text(&created, "run.public_id").to_owned();
+    app.command(&format!("{runs}/{run}/start"), &f.human.token)
+        .await
+        .ok(200);
+    let lookup = f.runner.token.split('-').nth(3);
     BTreeMap::from([
         ("account", f.account.clone()),
         ("workspace", f.workspace.clone()),
         ("member", f.human.id.clone()),
         ("executor", f.runner.id.clone()),
-        ("token", lookup.to_owned()),
+        ("token", lookup.expect("a token has five parts").to_owned()),
+        ("run", run),
+        ("task", "a".to_owned()),
     ])
 }
 
@@ -182,6 +241,11 @@ fn the_routes_are_found_in_the_source() {
         ("/agent_api/v1/executor", Method::GET),
         ("/agent_api/v1/executor/announcement", Method::PUT),
         ("/agent_api/v1/executors/{executor}", Method::GET),
+        ("/agent_api/v1/workspaces/{workspace}/runs", Method::POST),
+        (
+            "/agent_api/v1/executor/inbox/{run}/{task}/claim",
+            Method::GET,
+        ),
     ] {
         let route = Route {
             path: path.to_owned(),
@@ -199,7 +263,7 @@ fn the_routes_are_found_in_the_source() {
 async fn every_door_refuses_a_stranger_and_a_bearer_of_another_plane() {
     let app = TestApp::start().await;
     let f = app.fixture().await;
-    let ids = ids(&f);
+    let ids = ids(&app, &f).await;
     let junk = "sk-nexus-m1-0000000000000000-0000000000000000000000000000000000000000000";
     for route in guarded() {
         let bearers = [
@@ -230,7 +294,7 @@ async fn every_door_of_an_account_conceals_it_from_its_neighbour() {
     let app = TestApp::start().await;
     let own = app.fixture().await;
     let neighbour = app.fixture().await;
-    let ids = ids(&own);
+    let ids = ids(&app, &own).await;
     let mut asked = 0;
     for route in guarded().iter().filter(|r| r.names_resources()) {
         let (theirs, ours) = match route.plane() {

@@ -2,6 +2,7 @@
 //! cut out, string literals apart from code.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// One file of `src`.
 pub struct SourceFile {
@@ -17,22 +18,25 @@ pub struct SourceFile {
     pub strings: Vec<String>,
 }
 
-/// Every file of `src` that is not a test.
-pub fn files() -> Vec<SourceFile> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut paths = Vec::new();
-    walk(&root.join("src"), &mut paths);
-    paths.sort();
-    paths
-        .iter()
-        .map(|path| read(root, path))
-        .filter(|file| !is_test(&file.path))
-        .collect()
+/// Every file of `src` that is not a test; read once.
+pub fn files() -> &'static [SourceFile] {
+    static FILES: OnceLock<Vec<SourceFile>> = OnceLock::new();
+    FILES.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut paths = Vec::new();
+        walk(&root.join("src"), &mut paths);
+        paths.sort();
+        paths
+            .iter()
+            .map(|path| read(root, path))
+            .filter(|file| !is_test(&file.path))
+            .collect()
+    })
 }
 
 /// The files of one top-level module.
-pub fn module(name: &str) -> Vec<SourceFile> {
-    files().into_iter().filter(|f| f.module == name).collect()
+pub fn module(name: &str) -> Vec<&'static SourceFile> {
+    files().iter().filter(|f| f.module == name).collect()
 }
 
 fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
@@ -84,26 +88,49 @@ fn without_tests(whole: &str) -> &str {
 fn split(source: &str) -> (String, String, Vec<String>) {
     let (mut text, mut code, mut strings) = (String::new(), String::new(), Vec::new());
     let mut rest = source;
-    while let Some(c) = rest.chars().next() {
-        let raw = raw_string(rest);
-        let taken = if rest.starts_with("//") {
+    while !rest.is_empty() {
+        // Nothing begins with another character.
+        let plain = rest
+            .find(['/', '"', '\'', 'r'])
+            .filter(|at| *at > 0)
+            .unwrap_or(if rest.starts_with(['/', '"', '\'', 'r']) {
+                0
+            } else {
+                rest.len()
+            });
+        let taken = if plain > 0 {
+            keep(&rest[..plain], &mut text, &mut code)
+        } else if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
             rest.find("*/").map_or(rest.len(), |at| at + 2)
-        } else if let Some((open, close)) = raw {
+        } else if let Some((open, close)) = raw_string(rest) {
             literal(rest, open, close, &mut text, &mut code, &mut strings)
-        } else if c == '"' {
-            let close = closing_quote(rest);
-            literal(rest, 1, close, &mut text, &mut code, &mut strings)
+        } else if rest.starts_with('"') {
+            literal(
+                rest,
+                1,
+                closing_quote(rest),
+                &mut text,
+                &mut code,
+                &mut strings,
+            )
         } else {
-            let n = char_literal(rest).unwrap_or(c.len_utf8());
-            text.push_str(&rest[..n]);
-            code.push_str(&rest[..n]);
-            n
+            keep(
+                &rest[..char_literal(rest).unwrap_or(1)],
+                &mut text,
+                &mut code,
+            )
         };
         rest = &rest[taken..];
     }
     (text, code, strings)
+}
+
+fn keep(part: &str, text: &mut String, code: &mut String) -> usize {
+    text.push_str(part);
+    code.push_str(part);
+    part.len()
 }
 
 /// Takes a literal whose content is `rest[open..close]`; gives the bytes taken.
