@@ -8,9 +8,13 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::bus::Bus;
+use crate::commands::lane::Lanes;
 use crate::config::{self, Config};
 use crate::engine::mint::Mint;
 use crate::store::Store;
+
+/// Lanes of a replica: two to four transactions at once are enough (measured).
+const LANES: usize = 4;
 
 /// The parts of one replica. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -25,6 +29,8 @@ pub struct Parts {
     pub store: Store,
     /// Redis, or the in-process bus.
     pub bus: Bus,
+    /// What executes commands that write runs.
+    pub lanes: Lanes,
     /// This replica's id, new at each start.
     pub replica_id: Uuid,
     /// Cancelled when a graceful stop begins: readiness fails, upgrades are refused.
@@ -52,6 +58,7 @@ impl App {
         let store = Store::new(&config.database)?;
         let bus = Bus::new(config.redis.as_ref())?;
         Ok(Self(Arc::new(Parts {
+            lanes: Lanes::start(LANES, store.clone(), bus.clone()),
             store,
             bus,
             replica_id: Uuid::now_v7(),

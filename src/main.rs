@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Command};
+use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 use nexus::config::{self, Config, Source};
+use nexus::dev::test_services;
 use nexus::serve::options;
 use nexus::store::migrate;
 use nexus::telemetry::{self, chain};
@@ -16,25 +17,31 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
+/// The commands of a server are dispatched here, by the first argument; a person's are
+/// [`nexus::cli`]'s, whose global flags mean nothing to a server.
 fn main() -> ExitCode {
     // Two providers could be linked; this is the one.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let command = Command::new("nexus")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("The server-side kernel on which agent applications run their work")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(options::serve_command())
-        .subcommand(options::migrate_command());
-    let outcome = match command.get_matches().subcommand() {
-        Some(("serve", matches)) => serve(matches),
-        Some(("migrate", matches)) => migrate(matches),
-        _ => Ok(ExitCode::from(USAGE)),
+    let first = std::env::args().nth(1);
+    let outcome = match first.as_deref() {
+        Some("serve") => serve(&matches_of(options::serve_command())),
+        Some("migrate") => migrate(&matches_of(options::migrate_command())),
+        Some("test-services") => services(),
+        _ => return nexus::cli::main(),
     };
     outcome.unwrap_or_else(|problem| {
         eprintln!("nexus: {problem}");
         ExitCode::from(USAGE)
     })
+}
+
+/// What follows the subcommand.
+fn matches_of(command: Command) -> ArgMatches {
+    let shown = format!("nexus {}", command.get_name());
+    command
+        .version(env!("CARGO_PKG_VERSION"))
+        .bin_name(shown)
+        .get_matches_from(std::env::args_os().skip(1))
 }
 
 fn serve(matches: &ArgMatches) -> Result<ExitCode, config::Error> {
@@ -74,6 +81,16 @@ fn migrate(matches: &ArgMatches) -> Result<ExitCode, config::Error> {
             eprintln!("nexus: {}", chain(&error));
             Ok(ExitCode::from(FAILED))
         }
+    }
+}
+
+fn services() -> Result<ExitCode, config::Error> {
+    let about = "One PostgreSQL and one Redis for a whole test run";
+    let command = Command::new("test-services").about(about);
+    let matches = matches_of(test_services::Arguments::augment_args(command));
+    match test_services::Arguments::from_arg_matches(&matches) {
+        Ok(arguments) => Ok(runtime()?.block_on(test_services::main(arguments))),
+        Err(usage) => usage.exit(),
     }
 }
 

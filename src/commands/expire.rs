@@ -1,18 +1,63 @@
-//! Expiry: a due park settles by its frozen effect profile (`executor.md` §12).
+//! Expire: due rows of one run, settled by their frozen effect profiles. The sweeper calls this;
+//! nobody else settles a deadline but the doors that meet one.
 
+use super::Error;
+use super::lane::{Done, RunCommand};
 use crate::app::App;
-use crate::domain::{AccountId, RunId, TaskNo};
-use crate::store;
+use crate::domain::{AccountId, PublicId, TaskNo};
+use crate::engine::expire;
+use crate::engine::mint::Mint;
+use crate::store::{self, First, Locked, RunTarget};
 
-/// Settles what is due among these tasks, re-checked under the run lock; rows settled.
+/// The run does not exist any more: nothing is due.
+struct Gone;
+
+struct Expire {
+    target: RunTarget,
+    rows: Vec<TaskNo>,
+}
+
+impl RunCommand for Expire {
+    type Answer = usize;
+    type Refusal = Gone;
+
+    fn target(&self) -> RunTarget {
+        self.target
+    }
+
+    fn first(&self) -> First {
+        First::Parked(self.rows.clone())
+    }
+
+    /// Every row is judged anew under the lock: settled, extended, claimed or paused meanwhile,
+    /// it is left alone.
+    fn decide(&self, locked: &mut Locked, _mint: &mut Mint) -> Result<usize, Gone> {
+        Ok(self
+            .rows
+            .iter()
+            .filter(|no| expire::expire(&mut locked.graph, **no))
+            .count())
+    }
+
+    fn no_run(&self) -> Gone {
+        Gone
+    }
+}
+
+/// Settles those of the rows that are due; answers how many.
 ///
 /// # Errors
-/// A fault of the database.
+/// A fault.
 pub async fn expire(
-    _app: &App,
-    _account: AccountId,
-    _run: RunId,
-    _tasks: Vec<TaskNo>,
+    app: &App,
+    account: AccountId,
+    run: PublicId,
+    rows: Vec<TaskNo>,
 ) -> Result<usize, store::Error> {
-    Ok(0) // replaced at merge
+    let target = RunTarget { account, run };
+    match app.lanes.execute(Expire { target, rows }).await {
+        Ok(Done { answer, .. }) => Ok(answer),
+        Err(Error::Fault(fault)) => Err(fault),
+        Err(Error::Refused(Gone)) => Ok(0),
+    }
 }

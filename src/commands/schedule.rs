@@ -1,13 +1,58 @@
-//! Scheduling: a run that is owed a pass gets it.
+//! Schedule: a level-triggered pass over one run's ready rows (`admission.md` §8, `ready`).
 
+use super::Error;
+use super::lane::{Done, RunCommand};
 use crate::app::App;
-use crate::domain::{AccountId, RunId};
-use crate::store;
+use crate::domain::{AccountId, PublicId};
+use crate::engine::mint::Mint;
+use crate::store::{self, First, Locked, RunTarget};
 
-/// Starts what is ready in a run; rows started.
+/// The most rows that one pass starts.
+const PASS: i64 = 64;
+
+struct Schedule {
+    target: RunTarget,
+}
+
+/// The run does not exist any more: nothing is ready.
+struct Gone;
+
+impl RunCommand for Schedule {
+    type Answer = i32;
+    type Refusal = Gone;
+
+    fn target(&self) -> RunTarget {
+        self.target
+    }
+
+    fn first(&self) -> First {
+        First::Ready(PASS)
+    }
+
+    /// The loaded rows are ready already; carrying the run to rest starts them.
+    fn decide(&self, locked: &mut Locked, _mint: &mut Mint) -> Result<i32, Gone> {
+        Ok(locked.graph.run.counts.ready)
+    }
+
+    fn no_run(&self) -> Gone {
+        Gone
+    }
+}
+
+/// Starts what is ready; answers how many rows were.
 ///
 /// # Errors
-/// A fault of the database.
-pub async fn schedule(_app: &App, _account: AccountId, _run: RunId) -> Result<usize, store::Error> {
-    Ok(0) // replaced at merge
+/// A fault.
+pub async fn schedule(app: &App, account: AccountId, run: PublicId) -> Result<usize, store::Error> {
+    match app
+        .lanes
+        .execute(Schedule {
+            target: RunTarget { account, run },
+        })
+        .await
+    {
+        Ok(Done { answer, .. }) => Ok(usize::try_from(answer).unwrap_or(0)),
+        Err(Error::Fault(fault)) => Err(fault),
+        Err(Error::Refused(Gone)) => Ok(0),
+    }
 }

@@ -4,10 +4,15 @@
 
 pub mod credential;
 pub mod effect_profile;
+pub mod event;
+pub mod feed;
 pub mod hint;
+pub mod idempotency;
 pub mod ids;
 pub mod json;
+pub mod payload;
 pub mod refusal;
+pub mod steps;
 pub mod time;
 pub mod words;
 

@@ -2,3 +2,118 @@
 //! (`http/error.rs` owns those).
 //!
 //! Invariant: `code()` matches exhaustively, so a new refusal without a code does not compile.
+
+use super::payload;
+
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident { $($variant:ident => $code:literal, $sentence:literal;)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+        pub enum $name {
+            $(#[doc = $sentence] #[error($sentence)] $variant,)*
+        }
+
+        impl $name {
+            /// Every refusal, for the table of status codes.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The word clients branch on.
+            pub const fn code(self) -> &'static str {
+                match self { $(Self::$variant => $code,)* }
+            }
+        }
+    )*};
+}
+
+refusals! {
+    /// Refusals of a claim (`executor.md` §8).
+    Claim {
+        NotFound => "not_found", "there is no such task";
+        NotAddressedHere => "not_addressed_here", "the task is addressed to another executor, or to none";
+        NotClaimableKind => "not_claimable_kind", "only tool calls are claimed; asks and approvals are not";
+        NotEligible => "not_eligible", "this executor may not work for the run's principal";
+        NotAuthorized => "not_authorized", "the run's creator has no write access to its workspace";
+        TaskNotClaimable => "task_not_claimable", "the task has settled, or its run takes no claims now";
+        AlreadyClaimed => "already_claimed", "somebody claimed the task in this generation";
+    }
+    /// Refusals of a claim read (`executor.md` §9).
+    ReadClaim {
+        NotFound => "not_found", "there is no such task";
+        NotClaimant => "not_claimant", "the token is not of the current claim of this executor";
+        ClaimInactive => "claim_inactive", "the claim has ended";
+    }
+    /// Refusals of a start.
+    Start {
+        NotFound => "not_found", "there is no such run";
+        NotStartable => "not_startable", "only a pending run is started";
+    }
+    /// Refusals of a stop.
+    Stop {
+        NotFound => "not_found", "there is no such run";
+        AlreadyTerminal => "already_terminal", "the run has been stopped already";
+    }
+    /// Refusals of a commit that are about the claim, not its payload (`executor.md` §11).
+    CommitClaim {
+        NotFound => "not_found", "there is no such task";
+        NotAddressedHere => "not_addressed_here", "the task is addressed to another executor, or claimed by one";
+        NotEligible => "not_eligible", "this executor may not work for the run's principal";
+        NotAuthorized => "not_authorized", "the run's creator has no write access to its workspace";
+        StaleClaim => "stale_claim", "the claim token is not of the final claim";
+        FinalResultConflict => "final_result_conflict", "another final result is stored for this claim";
+        TaskNotRunning => "task_not_running", "the task has not been dispatched";
+        ExecutionStopped => "execution_stopped", "the run was stopped";
+    }
+}
+
+/// Refusals of an extension (`executor.md` §10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Extend {
+    /// No such task, or one that never parks.
+    #[error("there is no such task")]
+    NotFound,
+    /// Unclaimed, settled, stopped, or at or past its deadline.
+    #[error("only a live claim before its deadline is extended")]
+    NotExtendable,
+    /// Another executor's claim, or another token.
+    #[error("the token is not of the current claim of this executor")]
+    NotClaimant,
+    /// Above the announced time-out or an hour.
+    #[error("an extension may be at most {bound_ms} ms")]
+    ExtensionTooLong {
+        /// The bound.
+        bound_ms: i64,
+    },
+}
+
+impl Extend {
+    /// The word clients branch on.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::NotExtendable => "not_extendable",
+            Self::NotClaimant => "not_claimant",
+            Self::ExtensionTooLong { .. } => "extension_too_long",
+        }
+    }
+}
+
+/// Refusals of a commit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Commit {
+    /// About the claim.
+    #[error(transparent)]
+    Claim(#[from] CommitClaim),
+    /// About what was submitted; the park stands, unless it is `result_unstorable`.
+    #[error(transparent)]
+    Payload(#[from] payload::Refusal),
+}
+
+impl Commit {
+    /// The word clients branch on.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Claim(refusal) => refusal.code(),
+            Self::Payload(refusal) => refusal.code(),
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! Knows requests and answers. Does not know: SQL, locks, the engine's rules (only `commands` and
 //! store reads).
 
+pub mod answer;
 pub mod auth;
 pub mod body;
 pub mod error;
@@ -12,6 +13,7 @@ pub mod health;
 pub mod member;
 pub mod operator;
 pub mod params;
+pub mod refusals;
 pub mod request_id;
 pub mod router;
 

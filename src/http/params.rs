@@ -116,3 +116,38 @@ pub fn public_id(text: &str) -> Result<PublicId, ApiError> {
 pub fn task_key(text: &str) -> Result<TaskKey, ApiError> {
     text.parse().map_err(|_| ApiError::not_found())
 }
+
+/// An opaque cursor that holds a public id.
+pub fn id_cursor(list: &str, id: PublicId) -> String {
+    URL_SAFE_NO_PAD.encode(format!("1:{list}:{id}"))
+}
+
+impl Params {
+    /// An opaque cursor of that list, holding a public id; absent: from the start.
+    ///
+    /// # Errors
+    /// 400 `parameter_invalid`.
+    pub fn id_cursor(&self, name: &'static str, list: &str) -> Result<Option<PublicId>, ApiError> {
+        let read = |text: &str| {
+            let bytes = URL_SAFE_NO_PAD
+                .decode(text)
+                .ok()
+                .filter(|_| text.len() <= 512)?;
+            let plain = String::from_utf8(bytes).ok()?;
+            plain
+                .strip_prefix("1:")?
+                .strip_prefix(list)?
+                .strip_prefix(':')?
+                .parse()
+                .ok()
+        };
+        self.get(name)
+            .map(|text| {
+                read(text).ok_or_else(|| {
+                    let takes = format!("{name} must be a cursor that this list returned");
+                    ApiError::parameter_invalid(name, takes)
+                })
+            })
+            .transpose()
+    }
+}

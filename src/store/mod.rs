@@ -11,15 +11,23 @@
 //! - time is the database's: decisions read it through the SQL function `nexus_now()` after the
 //!   lock is held.
 
+pub mod apply;
 pub mod credentials;
 pub mod due;
 pub mod error;
+pub mod inbox;
 pub mod leases;
 pub mod migrate;
 pub mod replicas;
 pub mod retention;
+mod rows;
+pub mod run_tx;
+pub mod runs;
 pub mod sql;
+pub mod test_clock;
 pub mod tx;
+pub mod uploads;
+pub mod views;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +36,7 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 
 pub use error::{Error, Remedy};
+pub use run_tx::{First, Held, Locked, RunTarget, RunTx};
 pub use sql::{Sql, Statements};
 
 use crate::config;

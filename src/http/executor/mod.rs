@@ -1,4 +1,7 @@
-//! The executor plane.
+//! The executor plane: one delivery address, its inbox, its claims.
+
+mod commit;
+mod inbox;
 
 use axum::Router;
 
@@ -6,5 +9,5 @@ use crate::app::App;
 
 /// Its routes.
 pub fn routes() -> Router<App> {
-    Router::new()
+    Router::new().merge(inbox::routes()).merge(commit::routes())
 }

@@ -1,4 +1,6 @@
-//! The member plane.
+//! The member plane: humans and agents.
+
+mod runs;
 
 use axum::Router;
 
@@ -6,5 +8,5 @@ use crate::app::App;
 
 /// Its routes.
 pub fn routes() -> Router<App> {
-    Router::new()
+    Router::new().merge(runs::routes())
 }

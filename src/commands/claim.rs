@@ -1,0 +1,306 @@
+//! Claim: the one verb without the run lock (`executor.md` §8, `architecture.md` §4, §8).
+//!
+//! Facts are read without a lock and refuse if they already refuse; else one guarded update of the
+//! park row. Zero rows: somebody was quicker; look again and refuse.
+
+use sha2::{Digest, Sha256};
+
+use super::{Error, to_the_end};
+use crate::app::App;
+use crate::domain::refusal::{Claim as Refusal, ReadClaim};
+use crate::domain::words::{TaskKind, TaskStatus};
+use crate::domain::{PublicId, RunId, TaskKey, TaskNo, Timestamp};
+use crate::engine::claim::{self, Verdict};
+use crate::engine::mint::{self, Secret};
+use crate::store::credentials::ExecutorCaller;
+use crate::store::inbox::{CLAIMS_RECEIPT, ClaimState, Granted, InboxRow, Taking, Wanted};
+
+/// How often a claim looks again after a guarded update met no row. Each round means that the row
+/// changed in between; the facts then refuse, unless it was re-made claimable again.
+const LOOKS: usize = 8;
+
+/// A claim as its holder is told.
+#[derive(Debug)]
+pub struct Claimed {
+    /// The executable row.
+    pub row: InboxRow,
+    /// The token, shown once.
+    pub token: String,
+    /// The deadline.
+    pub deadline_at: Timestamp,
+}
+
+fn claimed(granted: Granted, secret: Secret) -> Claimed {
+    Claimed {
+        row: granted.row,
+        token: secret.text,
+        deadline_at: granted.deadline_at,
+    }
+}
+
+/// SHA-256 of an Idempotency-Key, bound to the door: one key may serve both doors.
+fn key_digest(door: &str, key: &str) -> Vec<u8> {
+    let mut sha = Sha256::new();
+    sha.update(door.as_bytes());
+    sha.update([0]);
+    sha.update(key.as_bytes());
+    sha.finalize().to_vec()
+}
+
+/// Claims one row, or recovers the claim that this executor took under the same key.
+///
+/// # Errors
+/// [`Refusal`], or a fault.
+pub async fn claim(
+    app: &App,
+    caller: ExecutorCaller,
+    run: PublicId,
+    key: TaskKey,
+    idempotency: Option<String>,
+) -> Result<Claimed, Error<Refusal>> {
+    let app = app.clone();
+    to_the_end(async move { one(&app, &caller, run, &key, idempotency.as_deref()).await }).await
+}
+
+async fn one(
+    app: &App,
+    caller: &ExecutorCaller,
+    run: PublicId,
+    key: &TaskKey,
+    idempotency: Option<&str>,
+) -> Result<Claimed, Error<Refusal>> {
+    let under = idempotency.map(|k| key_digest("claim", k));
+    for _ in 0..LOOKS {
+        let facts = app
+            .store
+            .claim_facts(caller.account, caller.id, run, key)
+            .await?;
+        let (run_id, facts) = facts.ok_or(Error::Refused(Refusal::NotFound))?;
+        let verdict = claim::decide(&facts, under.as_deref()).map_err(Error::Refused)?;
+        let secret = app.mint().token();
+        let wanted = wanted(run_id, facts.task, facts.generation, &secret);
+        let taking = Taking {
+            caller: caller.id,
+            epoch: caller.epoch,
+            key: under.as_deref(),
+        };
+        let granted = match (verdict, under.as_deref()) {
+            (Verdict::Recover, Some(under)) => {
+                let recovered = app
+                    .store
+                    .claim_recover(caller.account, caller.id, under, &[wanted])
+                    .await?;
+                recovered.into_iter().next()
+            }
+            _ => {
+                app.store
+                    .claim_grant(caller.account, taking, &wanted)
+                    .await?
+            }
+        };
+        if let Some(granted) = granted {
+            return Ok(claimed(granted, secret));
+        }
+    }
+    Err(Error::Refused(Refusal::AlreadyClaimed))
+}
+
+fn wanted(run: RunId, task: TaskNo, generation: i32, secret: &Secret) -> Wanted {
+    Wanted {
+        run,
+        task,
+        generation,
+        digest: secret.digest,
+    }
+}
+
+/// Claims up to `limit` claimable rows, oldest first, skipping those that others hold. Under a key
+/// that was used before, answers those of the same rows whose claims still stand, with new tokens,
+/// and claims nothing new.
+///
+/// # Errors
+/// A fault; there are no refusals but an empty answer.
+pub async fn claim_many(
+    app: &App,
+    caller: ExecutorCaller,
+    limit: usize,
+    idempotency: Option<String>,
+) -> Result<Vec<Claimed>, Error<Refusal>> {
+    let app = app.clone();
+    to_the_end(async move {
+        let Some(key) = idempotency else {
+            return many(&app, &caller, limit, None).await;
+        };
+        let under = key_digest("claims", &key);
+        if app
+            .store
+            .claims_key_used(caller.account, caller.id, &key)
+            .await?
+        {
+            return recover(&app, &caller, &under).await;
+        }
+        match many(&app, &caller, limit, Some((&key, &under))).await {
+            Err(Error::Fault(fault)) if fault.is_duplicate_of(CLAIMS_RECEIPT) => {
+                recover(&app, &caller, &under).await
+            }
+            outcome => outcome,
+        }
+    })
+    .await
+}
+
+async fn recover(
+    app: &App,
+    caller: &ExecutorCaller,
+    under: &[u8],
+) -> Result<Vec<Claimed>, Error<Refusal>> {
+    let held = app
+        .store
+        .claims_under(caller.account, caller.id, under)
+        .await?;
+    let mut mint = app.mint();
+    let secrets: Vec<Secret> = held.iter().map(|_| mint.token()).collect();
+    let rows: Vec<Wanted> = held
+        .iter()
+        .zip(&secrets)
+        .map(|((run, task, generation), secret)| wanted(*run, *task, *generation, secret))
+        .collect();
+    let granted = app
+        .store
+        .claim_recover(caller.account, caller.id, under, &rows)
+        .await?;
+    Ok(pair(granted, &rows, secrets))
+}
+
+async fn many(
+    app: &App,
+    caller: &ExecutorCaller,
+    limit: usize,
+    key: Option<(&str, &[u8])>,
+) -> Result<Vec<Claimed>, Error<Refusal>> {
+    let mut claimed = Vec::new();
+    let Some(facts) = app.store.inbox_caller(caller.account, caller.id).await? else {
+        return Ok(claimed);
+    };
+    let mut after = 0;
+    while claimed.len() < limit {
+        let page = i64::try_from(limit.max(16)).unwrap_or(64);
+        let listed = app
+            .store
+            .inbox_page(caller.account, &facts, after, page, true)
+            .await?;
+        let last = listed.last().map(|l| l.park_no.0);
+        let fetched = listed.len();
+        let mut mint = app.mint();
+        let mut secrets = Vec::new();
+        let mut rows = Vec::new();
+        for row in listed {
+            if rows.len() + claimed.len() < limit && claim::decide(&row.facts, None).is_ok() {
+                let secret = mint.token();
+                rows.push(wanted(row.run, row.task, row.facts.generation, &secret));
+                secrets.push(secret);
+            }
+        }
+        if !rows.is_empty() {
+            let under = key.map(|(_, digest)| digest);
+            let taking = Taking {
+                caller: caller.id,
+                epoch: caller.epoch,
+                key: under,
+            };
+            // The first rows taken also write down that the key was used.
+            let receipt = key.map(|(text, _)| text).filter(|_| claimed.is_empty());
+            let granted = app
+                .store
+                .claim_grant_many(caller.account, taking, &rows, receipt)
+                .await?;
+            claimed.extend(pair(granted, &rows, secrets));
+        }
+        match last {
+            Some(last) if i64::try_from(fetched).is_ok_and(|n| n == page) => after = last,
+            _ => break,
+        }
+    }
+    Ok(claimed)
+}
+
+/// Pairs what was granted with the tokens that were minted for it.
+fn pair(granted: Vec<Granted>, rows: &[Wanted], secrets: Vec<Secret>) -> Vec<Claimed> {
+    let mut minted: std::collections::BTreeMap<(RunId, TaskNo), Secret> =
+        rows.iter().map(|w| (w.run, w.task)).zip(secrets).collect();
+    granted
+        .into_iter()
+        .filter_map(|granted| {
+            let secret = minted.remove(&granted.at)?;
+            Some(claimed(granted, secret))
+        })
+        .collect()
+}
+
+/// Whether there is a task of that key that can park.
+///
+/// # Errors
+/// `not_found`, or a fault.
+pub async fn exists(
+    app: &App,
+    caller: &ExecutorCaller,
+    run: PublicId,
+    key: &TaskKey,
+) -> Result<ClaimState, Error<ReadClaim>> {
+    let state = app.store.read_claim(caller.account, run, key).await?;
+    state
+        .filter(|s| {
+            !matches!(
+                s.kind,
+                TaskKind::Model | TaskKind::Join | TaskKind::Delegation
+            )
+        })
+        .ok_or(Error::Refused(ReadClaim::NotFound))
+}
+
+/// Proves a claim: the caller and its token are of the task's latest claim.
+///
+/// # Errors
+/// `not_found`, `not_claimant`, or a fault.
+pub async fn prove(
+    app: &App,
+    caller: &ExecutorCaller,
+    run: PublicId,
+    key: &TaskKey,
+    token: &str,
+) -> Result<ClaimState, Error<ReadClaim>> {
+    let state = app.store.read_claim(caller.account, run, key).await?;
+    let state = state.ok_or(Error::Refused(ReadClaim::NotFound))?;
+    if matches!(
+        state.kind,
+        TaskKind::Model | TaskKind::Join | TaskKind::Delegation
+    ) {
+        return Err(Error::Refused(ReadClaim::NotFound));
+    }
+    let digest = mint::token_digest(token);
+    let is_claimant = state.by == Some(caller.id)
+        && state.digest.as_deref().is_some_and(|d| {
+            use subtle::ConstantTimeEq as _;
+            d.ct_eq(&digest[..]).into()
+        });
+    if is_claimant {
+        Ok(state)
+    } else {
+        Err(Error::Refused(ReadClaim::NotClaimant))
+    }
+}
+
+/// Reads a claim: whether it is still live (`executor.md` §9). No lock, no write.
+///
+/// # Errors
+/// `not_found`, `not_claimant`, or a fault.
+pub async fn read(
+    app: &App,
+    caller: &ExecutorCaller,
+    run: PublicId,
+    key: &TaskKey,
+    token: &str,
+) -> Result<bool, Error<ReadClaim>> {
+    let state = prove(app, caller, run, key, token).await?;
+    Ok(state.status == TaskStatus::Dispatched)
+}

@@ -1,0 +1,408 @@
+//! Lanes: commands that write runs are executed in batches that form by themselves
+//! (`architecture.md` §5).
+//!
+//! A run always falls into the same lane. While a lane's transaction is under way, commands that
+//! arrive wait; the next transaction takes all of them, up to [`BATCH`]. With nothing waiting a
+//! batch is one command and costs no delay. One batch is: lock its runs (ascending, leaving out
+//! those that somebody holds), load all slices in one round trip, decide one command after another
+//! (those of one run in order of arrival, each seeing the effects before it), load what their
+//! consequences must see, apply and commit in one round trip, answer each.
+//!
+//! A run that somebody holds is taken out of the lane and done by its own *waiter*, which gathers
+//! all further commands of that run: never does more than one transaction a run and replica wait
+//! for the lock. A fault of a shared transaction re-runs its commands one by one.
+//!
+//! Does not know what the commands decide.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::Error;
+use crate::bus::Bus;
+use crate::domain::TaskNo;
+use crate::domain::hint::Hint;
+use crate::engine::graph::Want;
+use crate::engine::mint::Mint;
+use crate::store::views::TaskView;
+use crate::store::{self, First, Held, Locked, Remedy, RunTarget, RunTx, Store};
+
+/// The most commands of one transaction.
+pub const BATCH: usize = 64;
+/// How often a transaction that gave way is run again.
+const RETRIES: usize = 3;
+
+/// A command over one run.
+pub trait RunCommand: Send + 'static {
+    /// What it answers.
+    type Answer: Send + 'static;
+    /// How it is refused.
+    type Refusal: Send + 'static;
+
+    /// The run.
+    fn target(&self) -> RunTarget;
+
+    /// What it must see at first.
+    fn first(&self) -> First;
+
+    /// The decision, on what was loaded; may be asked again if the transaction gave way.
+    ///
+    /// # Errors
+    /// The protocol's refusal.
+    fn decide(&self, locked: &mut Locked, mint: &mut Mint) -> Result<Self::Answer, Self::Refusal>;
+
+    /// The refusal when there is no such run.
+    fn no_run(&self) -> Self::Refusal;
+
+    /// The row that the answer shows as it then stands.
+    fn shows(&self, _answer: &Self::Answer) -> Option<TaskNo> {
+        None
+    }
+}
+
+/// An answer with the row that it shows.
+#[derive(Debug)]
+pub struct Done<A> {
+    /// The answer.
+    pub answer: A,
+    /// The row.
+    pub task: Option<TaskView>,
+}
+
+/// A command on its way, its types forgotten.
+trait Waiting: Send {
+    fn target(&self) -> RunTarget;
+    fn first(&self) -> First;
+    fn decide(&mut self, locked: &mut Locked, mint: &mut Mint);
+    fn no_run(&mut self);
+    /// Forgets a decision that was not committed.
+    fn undecide(&mut self);
+    /// Whether its run was held by somebody.
+    fn is_undecided(&self) -> bool;
+    fn shows(&self) -> Option<TaskNo>;
+    fn answer(self: Box<Self>, task: Option<TaskView>);
+    fn fail(self: Box<Self>, fault: store::Error);
+}
+
+type Reply<C> = Result<Done<<C as RunCommand>::Answer>, Error<<C as RunCommand>::Refusal>>;
+
+struct Ticket<C: RunCommand> {
+    command: C,
+    decided: Option<Result<C::Answer, C::Refusal>>,
+    reply: oneshot::Sender<Reply<C>>,
+}
+
+impl<C: RunCommand> Waiting for Ticket<C> {
+    fn target(&self) -> RunTarget {
+        self.command.target()
+    }
+
+    fn first(&self) -> First {
+        self.command.first()
+    }
+
+    fn decide(&mut self, locked: &mut Locked, mint: &mut Mint) {
+        self.decided = Some(self.command.decide(locked, mint));
+    }
+
+    fn no_run(&mut self) {
+        self.decided = Some(Err(self.command.no_run()));
+    }
+
+    fn undecide(&mut self) {
+        self.decided = None;
+    }
+
+    fn is_undecided(&self) -> bool {
+        self.decided.is_none()
+    }
+
+    fn shows(&self) -> Option<TaskNo> {
+        match &self.decided {
+            Some(Ok(answer)) => self.command.shows(answer),
+            _ => None,
+        }
+    }
+
+    fn answer(self: Box<Self>, task: Option<TaskView>) {
+        let reply = match self.decided {
+            Some(Ok(answer)) => Ok(Done { answer, task }),
+            Some(Err(refusal)) => Err(Error::Refused(refusal)),
+            None => return, // dropping the sender tells the caller
+        };
+        let _ = self.reply.send(reply); // whoever hung up needs no answer
+    }
+
+    fn fail(self: Box<Self>, fault: store::Error) {
+        let _ = self.reply.send(Err(Error::Fault(fault)));
+    }
+}
+
+type Queue = Vec<Box<dyn Waiting>>;
+
+/// The lanes of one replica.
+#[derive(Clone)]
+pub struct Lanes {
+    lanes: Arc<Vec<mpsc::UnboundedSender<Box<dyn Waiting>>>>,
+}
+
+impl std::fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lanes({})", self.lanes.len())
+    }
+}
+
+/// What executes batches: the parts a lane needs, and the runs that have a waiter.
+#[derive(Clone)]
+struct Executor {
+    store: Store,
+    bus: Bus,
+    waiters: Arc<Mutex<HashMap<RunTarget, Queue>>>,
+}
+
+impl Lanes {
+    /// `count` lanes over that store. Each is a task that ends when the last handle is dropped.
+    pub fn start(count: usize, store: Store, bus: Bus) -> Self {
+        let executor = Executor {
+            store,
+            bus,
+            waiters: Arc::default(),
+        };
+        let lanes = (0..count.max(1))
+            .map(|_| {
+                let (sender, receiver) = mpsc::unbounded_channel();
+                tokio::spawn(drive(executor.clone(), receiver));
+                sender
+            })
+            .collect();
+        Self {
+            lanes: Arc::new(lanes),
+        }
+    }
+
+    /// Executes a command; waits for its answer. Once queued it runs to its end, whether or not
+    /// the caller still waits.
+    ///
+    /// # Errors
+    /// The command's refusal, or a fault.
+    pub async fn execute<C: RunCommand>(&self, command: C) -> Reply<C> {
+        let target = command.target();
+        let (reply, answer) = oneshot::channel();
+        let lane = BuildHasherDefault::<DefaultHasher>::default().hash_one(target);
+        let lane = usize::try_from(lane % self.lanes.len() as u64).unwrap_or(0);
+        let ticket = Box::new(Ticket {
+            command,
+            decided: None,
+            reply,
+        });
+        let gone = || Error::Fault(store::Error::Unavailable("the lane ended".into()));
+        self.lanes[lane].send(ticket).map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+async fn drive(executor: Executor, mut queue: mpsc::UnboundedReceiver<Box<dyn Waiting>>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while queue.recv_many(&mut batch, BATCH).await > 0 {
+        let commands = std::mem::take(&mut batch);
+        let executor = executor.clone();
+        // A batch of its own task: a panic inside it drops its commands' senders, not the lane.
+        if let Err(panic) = tokio::spawn(async move { executor.batch(commands).await }).await {
+            tracing::error!(%panic, "a batch of commands panicked");
+        }
+    }
+}
+
+impl Executor {
+    /// One shared transaction; what it leaves out goes to the waiters.
+    async fn batch(&self, commands: Queue) {
+        let mut commands = self.give_to_waiters(commands);
+        if commands.is_empty() {
+            return;
+        }
+        match self.attempt(&mut commands, Held::Skip).await {
+            Ok(left_out) => self.wait_for(left_out),
+            Err((remedy, fault)) if commands.len() == 1 && remedy != Remedy::RunAgain => {
+                fail_all(commands, fault);
+            }
+            Err((Remedy::RetryLater, fault)) => fail_all(commands, fault),
+            // A fault of the shared transaction: one by one, so that one command's fault is its own.
+            Err(_) => {
+                for command in commands {
+                    self.alone(vec![command]).await;
+                }
+            }
+        }
+    }
+
+    /// Commands of runs that have a waiter join its queue.
+    fn give_to_waiters(&self, commands: Queue) -> Queue {
+        let mut waiters = self
+            .waiters
+            .lock()
+            .expect("no one panics while holding the waiters");
+        if waiters.is_empty() {
+            return commands;
+        }
+        let mut rest = Vec::with_capacity(commands.len());
+        for command in commands {
+            match waiters.get_mut(&command.target()) {
+                Some(queue) => queue.push(command),
+                None => rest.push(command),
+            }
+        }
+        rest
+    }
+
+    /// Starts a waiter for each run that is held, or gives its commands to the one it has.
+    fn wait_for(&self, left_out: Queue) {
+        for command in left_out {
+            let target = command.target();
+            let mut waiters = self
+                .waiters
+                .lock()
+                .expect("no one panics while holding the waiters");
+            if let Some(queue) = waiters.get_mut(&target) {
+                queue.push(command);
+                continue;
+            }
+            waiters.insert(target, vec![command]);
+            let executor = self.clone();
+            tokio::spawn(async move { executor.waiter(target).await });
+        }
+    }
+
+    /// Does one run's commands, group by group, waiting for its lock, until none is left.
+    async fn waiter(&self, target: RunTarget) {
+        loop {
+            let group: Queue = {
+                let mut waiters = self
+                    .waiters
+                    .lock()
+                    .expect("no one panics while holding the waiters");
+                match waiters.get_mut(&target) {
+                    Some(queue) if !queue.is_empty() => {
+                        let n = queue.len().min(BATCH);
+                        queue.drain(..n).collect()
+                    }
+                    _ => {
+                        waiters.remove(&target);
+                        return;
+                    }
+                }
+            };
+            let executor = self.clone();
+            let done = tokio::spawn(async move { executor.alone(group).await }).await;
+            if let Err(panic) = done {
+                tracing::error!(%panic, "a group of commands panicked");
+            }
+        }
+    }
+
+    /// Commands of one run in a transaction that waits for its lock; run again if it gave way.
+    async fn alone(&self, mut commands: Queue) {
+        for attempt in 0.. {
+            match self.attempt(&mut commands, Held::Wait).await {
+                Ok(left_out) => {
+                    debug_assert!(left_out.is_empty());
+                    return;
+                }
+                Err((Remedy::RunAgain, _)) if attempt < RETRIES => {}
+                Err((Remedy::None, _)) if commands.len() > 1 => {
+                    // One of them cannot be done: find it.
+                    for command in commands {
+                        Box::pin(self.alone(vec![command])).await;
+                    }
+                    return;
+                }
+                Err((_, fault)) => return fail_all(commands, fault),
+            }
+        }
+    }
+
+    /// One transaction. On success every command but those of held runs is answered; on a fault
+    /// none is, and all are still in `commands`.
+    async fn attempt(
+        &self,
+        commands: &mut Queue,
+        held: Held,
+    ) -> Result<Queue, (Remedy, store::Error)> {
+        for command in commands.iter_mut() {
+            command.undecide();
+        }
+        let outcome = self.transact(commands, held).await;
+        let (views, hints) = outcome.map_err(|fault| (fault.remedy(), fault))?;
+        let mut views = views.into_iter();
+        let mut left_out = Vec::new();
+        for command in std::mem::take(commands) {
+            if command.is_undecided() {
+                left_out.push(command);
+            } else {
+                let task = command.shows().and_then(|_| views.next());
+                command.answer(task);
+            }
+        }
+        self.bus.announce(hints).await;
+        Ok(left_out)
+    }
+
+    async fn transact(
+        &self,
+        commands: &mut Queue,
+        held: Held,
+    ) -> Result<(Vec<TaskView>, Vec<Hint>), store::Error> {
+        let mut tx = self.store.lock_runs(&wanted(commands), held).await?;
+        let mut mint = Mint::new();
+        for command in commands.iter_mut() {
+            let target = command.target();
+            match tx.locked(&target) {
+                Some(locked) => {
+                    command.decide(locked, &mut mint);
+                    to_rest(&mut tx, &target).await?;
+                }
+                None if held == Held::Wait => command.no_run(),
+                None => {} // held by somebody, or absent: its waiter will know
+            }
+        }
+        let views: Vec<(RunTarget, TaskNo)> = commands
+            .iter()
+            .filter_map(|c| Some((c.target(), c.shows()?)))
+            .collect();
+        let hints = tx.hints();
+        let views = tx.commit(&views).await?;
+        Ok((views, hints))
+    }
+}
+
+/// Carries a run's consequences to rest, loading what they must see.
+async fn to_rest(tx: &mut RunTx, target: &RunTarget) -> Result<(), store::Error> {
+    loop {
+        let want: Option<Want> = tx.locked(target).and_then(|locked| locked.graph.advance());
+        let Some(want) = want else { return Ok(()) };
+        tx.load(&[(*target, want)]).await?;
+    }
+}
+
+/// What a batch must see at first: one entry a run, in lock order.
+fn wanted(commands: &Queue) -> Vec<(RunTarget, Vec<First>)> {
+    let mut wanted: std::collections::BTreeMap<RunTarget, Vec<First>> = Default::default();
+    for command in commands {
+        wanted
+            .entry(command.target())
+            .or_default()
+            .push(command.first());
+    }
+    wanted.into_iter().collect()
+}
+
+fn fail_all(commands: Queue, fault: store::Error) {
+    let mut fault = Some(fault);
+    for command in commands {
+        let fault = fault
+            .take()
+            .unwrap_or_else(|| store::Error::Unavailable("the shared transaction failed".into()));
+        command.fail(fault);
+    }
+}

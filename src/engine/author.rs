@@ -1,0 +1,168 @@
+//! Placing compiled rows: what a create (and, later, an append) inserts.
+//!
+//! Does not judge the envelope; `compile` did. Numbers rows in placement order and gives each the
+//! countdown that its edges say (INV-4).
+
+use std::collections::BTreeMap;
+
+use super::compile::{Compiled, Ref, Row, Work};
+use super::facts::{Edge, Join, Task};
+use crate::domain::json::Canonical;
+use crate::domain::words::{EdgeState, Losers, TaskStatus};
+use crate::domain::{ExecutorId, PublicId, TaskNo};
+
+/// A row to insert, with its bodies.
+#[derive(Debug, Clone)]
+pub struct NewTask {
+    /// The graph row.
+    pub task: Task,
+    /// A call's input.
+    pub tool_input: Option<Canonical>,
+    /// What the other verbs were authored with.
+    pub definition: Option<Canonical>,
+    /// The frozen child-authoring context.
+    pub context: Option<Canonical>,
+}
+
+/// What an envelope inserts.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// Rows, ascending.
+    pub tasks: Vec<NewTask>,
+    /// Edges, by head.
+    pub edges: Vec<Edge>,
+    /// The row that is the run's answer.
+    pub deliverable: Option<TaskNo>,
+    /// The latest mainline round.
+    pub mainline_tail: Option<TaskNo>,
+}
+
+/// Numbers and links compiled rows; `first` is the number of the first one, `runners` the inner
+/// ids of the routes' targets.
+pub fn place(compiled: &Compiled, first: i32, runners: &BTreeMap<PublicId, ExecutorId>) -> Placed {
+    let number = |index: usize| TaskNo(first + i32::try_from(index).unwrap_or(i32::MAX));
+    let resolve = |at: &Ref| match at {
+        Ref::New(index) => number(*index),
+        Ref::Existing(no) => *no,
+    };
+    let key_of = |at: &Ref| match at {
+        Ref::New(index) => compiled
+            .rows
+            .get(*index)
+            .map(|row| row.key.as_str().to_owned()),
+        Ref::Existing(_) => None,
+    };
+    let mut tasks = Vec::with_capacity(compiled.rows.len());
+    let mut edges = Vec::new();
+    for (index, row) in compiled.rows.iter().enumerate() {
+        let no = number(index);
+        for (ordinal, edge) in row.edges.iter().enumerate() {
+            edges.push(Edge {
+                from: resolve(&edge.from),
+                to: no,
+                ordinal: i32::try_from(ordinal).unwrap_or(i32::MAX),
+                structural: edge.structural,
+                state: edge.state,
+            });
+        }
+        let mut task = task(no, row);
+        task.after_keys = row.edges.iter().filter_map(|e| key_of(&e.from)).collect();
+        task.barrier = row.barrier.map(number);
+        task.input_from = row.input_from.iter().map(resolve).collect();
+        task.result_from = row.result_from.iter().map(resolve).collect();
+        tasks.push(with_work(task, row, runners));
+    }
+    Placed {
+        tasks,
+        edges,
+        deliverable: compiled.answer.map(number),
+        mainline_tail: compiled.mainline.map(number),
+    }
+}
+
+fn task(no: TaskNo, row: &Row) -> Task {
+    let open = row
+        .edges
+        .iter()
+        .filter(|e| e.state == EdgeState::Open)
+        .count();
+    Task {
+        no,
+        key: row.key.clone(),
+        kind: row.kind,
+        status: TaskStatus::Queued,
+        generation: 0,
+        authored_by: row.authored_by,
+        mark: row.mark,
+        detached: row.detached,
+        lifetime: row.lifetime,
+        wake: row.wake,
+        on_failure: row.on_failure,
+        fan_on_failure: row.fan_on_failure,
+        visibility: row.visibility,
+        barrier: None,
+        lineage: no,
+        tip: no,
+        input_from: Vec::new(),
+        result_from: Vec::new(),
+        after_keys: Vec::new(),
+        remaining: i32::try_from(open).unwrap_or(i32::MAX),
+        tool_name: None,
+        timeout_ms: None,
+        target: None,
+        holder: None,
+        join: None,
+        addressed: None,
+        approval: None,
+        started_at: None,
+        claim: None,
+        failure_resolution: None,
+        error: None,
+        is_error: false,
+        race_absorbed: false,
+        settle_seq: None,
+        completed_at: None,
+    }
+}
+
+fn with_work(mut task: Task, row: &Row, runners: &BTreeMap<PublicId, ExecutorId>) -> NewTask {
+    let (mut tool_input, mut definition, mut context) = (None, None, None);
+    match &row.work {
+        Work::Tool(call) => {
+            task.tool_name = Some(call.name.clone());
+            task.timeout_ms = call.timeout_ms;
+            task.target = call.target.and_then(|id| runners.get(&id)).copied();
+            tool_input = Some(call.input.clone());
+            context = call
+                .model_defaults
+                .as_ref()
+                .map(|defaults| defaults.canonical());
+        }
+        Work::Model(round) => definition = Some(round.definition()),
+        Work::Ask(question) => {
+            task.timeout_ms = question.timeout_ms;
+            task.holder = Some(question.holder);
+        }
+        Work::Wait(observation) => task.timeout_ms = Some(observation.timeout_ms),
+        Work::Join(barrier) => {
+            let pending = task.remaining;
+            task.join = Some(Join {
+                mode: barrier.mode,
+                k: i32::try_from(barrier.k).unwrap_or(i32::MAX),
+                losers: if barrier.losers == Losers::RunOut {
+                    Losers::RunOut
+                } else {
+                    Losers::Cancel
+                },
+                successes: 0,
+                pending,
+            });
+        }
+    }
+    NewTask {
+        task,
+        tool_input,
+        definition,
+        context,
+    }
+}

@@ -1,0 +1,284 @@
+//! Runs: create, start, list, show, task read, stop (`runs.md`).
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+
+use crate::app::App;
+use crate::commands::{create, start, stop};
+use crate::domain::PublicId;
+use crate::domain::idempotency::RUN_KEY_BYTES;
+use crate::domain::json::{Canonical, Value};
+use crate::domain::words::RunStatus;
+use crate::http::answer::{Answer, Pagination, idempotency_key, ok};
+use crate::http::auth::MemberCaller;
+use crate::http::body::Body;
+use crate::http::error::ApiError;
+use crate::http::params::{self, Params};
+use crate::store::runs::{RunDocument, RunFilter, RunListed, Standing};
+use crate::store::views::TaskDetail;
+
+/// Its routes.
+pub fn routes() -> Router<App> {
+    let runs = "/agent_api/v1/workspaces/{workspace}/runs";
+    Router::new()
+        .route(runs, post(create_run).get(list_runs))
+        .route(&format!("{runs}/{{run}}"), get(show_run))
+        .route(&format!("{runs}/{{run}}/start"), post(start_run))
+        .route(&format!("{runs}/{{run}}/stop"), post(stop_run))
+        .route(&format!("{runs}/{{run}}/tasks/{{task}}"), get(show_task))
+}
+
+/// The caller's standing in a workspace of the path; one that it cannot see is absent.
+pub(super) async fn standing(
+    app: &App,
+    caller: &MemberCaller,
+    workspace: &str,
+) -> Result<(PublicId, Standing), ApiError> {
+    let id = params::public_id(workspace)?;
+    let standing = app.store.standing(caller.account, caller.id, id).await?;
+    Ok((id, standing.ok_or_else(ApiError::not_found)?))
+}
+
+fn require_write(standing: Standing) -> Result<Standing, ApiError> {
+    if standing.may_write {
+        Ok(standing)
+    } else {
+        Err(ApiError::not_authorized())
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct RunAnswer {
+    run: RunDocument,
+}
+
+#[derive(Debug, Serialize)]
+struct CreateAnswer {
+    run: RunDocument,
+    receipt: Canonical,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    replayed: bool,
+}
+
+async fn create_run(
+    caller: MemberCaller,
+    State(app): State<App>,
+    Path(workspace): Path<String>,
+    headers: HeaderMap,
+    Body(body): Body,
+) -> Result<Response, ApiError> {
+    let (workspace_public_id, standing) = standing(&app, &caller, &workspace).await?;
+    require_write(standing)?;
+    let key = idempotency_key(&headers, RUN_KEY_BYTES)?;
+    let workspace = standing.workspace;
+    let account = caller.account;
+    let request = create::Request {
+        caller,
+        workspace,
+        workspace_public_id,
+        body,
+        key,
+    };
+    let created = create::create(&app, request).await?;
+    let run = app
+        .store
+        .run_document(account, workspace, created.run)
+        .await?;
+    let run = run.ok_or_else(ApiError::not_found)?;
+    let status = if created.replayed {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    };
+    let replayed = created.replayed;
+    let mut response = Answer(
+        status,
+        CreateAnswer {
+            run,
+            receipt: created.receipt,
+            replayed,
+        },
+    )
+    .into_response();
+    response.headers_mut().insert(
+        HeaderName::from_static("idempotency-replayed"),
+        HeaderValue::from_static(if replayed { "true" } else { "false" }),
+    );
+    Ok(response)
+}
+
+#[derive(Debug, Serialize)]
+struct Runs {
+    runs: Vec<RunListed>,
+    pagination: Pagination,
+}
+
+async fn list_runs(
+    caller: MemberCaller,
+    State(app): State<App>,
+    Path(workspace): Path<String>,
+    params: Params,
+) -> Result<Answer<Runs>, ApiError> {
+    let (workspace_public_id, standing) = standing(&app, &caller, &workspace).await?;
+    let ascending = match params.get("order") {
+        None | Some("desc") => false,
+        Some("asc") => true,
+        Some(_) => {
+            return Err(ApiError::parameter_invalid(
+                "order",
+                "order takes asc or desc",
+            ));
+        }
+    };
+    let attention_only = match params.get("attention") {
+        None => false,
+        Some("any") => true,
+        Some(_) => {
+            return Err(ApiError::parameter_invalid(
+                "attention",
+                "attention takes any",
+            ));
+        }
+    };
+    let limit = params.integer("limit", 100, 1..=200)?;
+    let direction = if ascending { "asc" } else { "desc" };
+    let list = format!("runs:{direction}:{workspace_public_id}");
+    let filter = RunFilter {
+        after: params.id_cursor("after", &list)?,
+        ascending,
+        statuses: statuses(&params)?,
+        attention_only,
+        limit,
+    };
+    let runs = app
+        .store
+        .run_list(caller.account, standing.workspace, &filter)
+        .await?;
+    let filled = i64::try_from(runs.len()).is_ok_and(|n| n == limit);
+    let next_after = runs
+        .last()
+        .filter(|_| filled)
+        .map(|run| params::id_cursor(&list, run.public_id));
+    Ok(ok(Runs {
+        runs,
+        pagination: Pagination { next_after },
+    }))
+}
+
+fn statuses(params: &Params) -> Result<Vec<RunStatus>, ApiError> {
+    let Some(list) = params.get("status") else {
+        return Ok(Vec::new());
+    };
+    list.split(',')
+        .map(|word| {
+            word.trim().parse().map_err(|_| {
+                let words: Vec<&str> = RunStatus::ALL.iter().map(|s| s.as_str()).collect();
+                ApiError::parameter_invalid("status", format!("status takes {}", words.join(", ")))
+            })
+        })
+        .collect()
+}
+
+async fn document(
+    app: &App,
+    caller: &MemberCaller,
+    standing: Standing,
+    run: PublicId,
+) -> Result<Answer<RunAnswer>, ApiError> {
+    let run = app
+        .store
+        .run_document(caller.account, standing.workspace, run)
+        .await?;
+    Ok(ok(RunAnswer {
+        run: run.ok_or_else(ApiError::not_found)?,
+    }))
+}
+
+async fn show_run(
+    caller: MemberCaller,
+    State(app): State<App>,
+    Path((workspace, run)): Path<(String, String)>,
+) -> Result<Answer<RunAnswer>, ApiError> {
+    let (_, standing) = standing(&app, &caller, &workspace).await?;
+    document(&app, &caller, standing, params::public_id(&run)?).await
+}
+
+/// The run of a command: seen in that workspace, and writable.
+async fn commanded(
+    app: &App,
+    caller: &MemberCaller,
+    workspace: &str,
+    run: &str,
+) -> Result<(Standing, PublicId), ApiError> {
+    let (_, standing) = standing(app, caller, workspace).await?;
+    let run = params::public_id(run)?;
+    app.store
+        .run_find(caller.account, standing.workspace, run)
+        .await?
+        .ok_or_else(ApiError::not_found)?;
+    Ok((require_write(standing)?, run))
+}
+
+async fn start_run(
+    caller: MemberCaller,
+    State(app): State<App>,
+    Path((workspace, run)): Path<(String, String)>,
+    Body(_): Body,
+) -> Result<Answer<RunAnswer>, ApiError> {
+    let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
+    start::start(&app, caller.account, run).await?;
+    document(&app, &caller, standing, run).await
+}
+
+async fn stop_run(
+    caller: MemberCaller,
+    State(app): State<App>,
+    Path((workspace, run)): Path<(String, String)>,
+    Body(body): Body,
+) -> Result<Answer<RunAnswer>, ApiError> {
+    let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
+    match body.get("force") {
+        None | Some(Value::Null | Value::Bool(true)) => {}
+        Some(Value::Bool(false)) => {
+            return Err(ApiError::unprocessable(
+                "graceful_stop_not_offered",
+                "a graceful stop is not offered by this release; leave force out, or true",
+            ));
+        }
+        Some(_) => {
+            return Err(ApiError::parameter_invalid(
+                "force",
+                "force must be a boolean",
+            ));
+        }
+    }
+    stop::force(&app, caller.account, run, None).await?;
+    document(&app, &caller, standing, run).await
+}
+
+#[derive(Debug, Serialize)]
+struct TaskAnswer {
+    task: TaskDetail,
+}
+
+async fn show_task(
+    caller: MemberCaller,
+    State(app): State<App>,
+    Path((workspace, run, task)): Path<(String, String, String)>,
+) -> Result<Answer<TaskAnswer>, ApiError> {
+    let (_, standing) = standing(&app, &caller, &workspace).await?;
+    let (run, key) = (params::public_id(&run)?, params::task_key(&task)?);
+    let run = app
+        .store
+        .run_find(caller.account, standing.workspace, run)
+        .await?
+        .ok_or_else(ApiError::not_found)?;
+    let task = app.store.task_detail(caller.account, run, &key).await?;
+    Ok(ok(TaskAnswer {
+        task: task.ok_or_else(ApiError::not_found)?,
+    }))
+}

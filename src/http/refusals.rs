@@ -1,0 +1,134 @@
+//! Refusals and their status codes: the one table (`conventions.md` §4).
+
+use axum::http::StatusCode;
+
+use super::error::ApiError;
+use crate::commands;
+use crate::commands::create;
+use crate::domain::{payload, refusal, steps};
+
+/// A refusal, as an answer.
+pub trait Refused: std::fmt::Display {
+    /// The word clients branch on.
+    fn word(&self) -> &'static str;
+
+    /// The status.
+    fn status(&self) -> StatusCode;
+
+    /// The answer.
+    fn answer(&self) -> ApiError {
+        ApiError::new(self.status(), self.word(), self.to_string())
+    }
+}
+
+impl<R: Refused> From<commands::Error<R>> for ApiError {
+    fn from(error: commands::Error<R>) -> Self {
+        match error {
+            commands::Error::Refused(refusal) => refusal.answer(),
+            commands::Error::Fault(fault) => fault.into(),
+        }
+    }
+}
+
+/// State words are 409, but for the one that says there is nothing.
+fn state(is_absence: bool) -> StatusCode {
+    if is_absence {
+        StatusCode::NOT_FOUND
+    } else {
+        StatusCode::CONFLICT
+    }
+}
+
+macro_rules! state_words {
+    ($($name:ident),*) => {$(
+        impl Refused for refusal::$name {
+            fn word(&self) -> &'static str {
+                self.code()
+            }
+
+            fn status(&self) -> StatusCode {
+                state(matches!(self, Self::NotFound))
+            }
+
+            fn answer(&self) -> ApiError {
+                match self {
+                    Self::NotFound => ApiError::not_found(),
+                    _ => ApiError::new(self.status(), self.code(), self.to_string()),
+                }
+            }
+        }
+    )*};
+}
+
+state_words!(Claim, ReadClaim, Start, Stop, CommitClaim, Extend);
+
+impl Refused for payload::Refusal {
+    fn word(&self) -> &'static str {
+        self.code()
+    }
+
+    fn status(&self) -> StatusCode {
+        StatusCode::UNPROCESSABLE_ENTITY
+    }
+}
+
+impl Refused for refusal::Commit {
+    fn word(&self) -> &'static str {
+        self.code()
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Claim(refusal) => Refused::status(refusal),
+            Self::Payload(refusal) => refusal.status(),
+        }
+    }
+
+    fn answer(&self) -> ApiError {
+        match self {
+            Self::Claim(refusal) => refusal.answer(),
+            Self::Payload(refusal) => refusal.answer(),
+        }
+    }
+}
+
+impl Refused for create::Refusal {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::RunMissing => "parameter_missing",
+            Self::RunInvalid => "parameter_invalid",
+            Self::EnvelopeMismatch => "idempotency_envelope_mismatch",
+            Self::Member { code, .. } => code,
+            Self::Steps(refusal) => refusal.code(),
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::RunMissing | Self::RunInvalid => StatusCode::BAD_REQUEST,
+            Self::EnvelopeMismatch | Self::Steps(steps::Refusal::DuplicateTaskKey(_)) => {
+                StatusCode::CONFLICT
+            }
+            Self::Member { .. } | Self::Steps(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        }
+    }
+
+    fn answer(&self) -> ApiError {
+        let answer = ApiError::new(self.status(), self.word(), self.to_string());
+        match self {
+            Self::RunMissing | Self::RunInvalid => answer.with("parameter", "run"),
+            Self::Member {
+                path: Some(path), ..
+            } => answer.with("path", path.as_str()),
+            Self::Steps(refusal) if !refusal.steps().is_empty() => {
+                answer.with("steps", step_errors(refusal.steps()))
+            }
+            _ => answer,
+        }
+    }
+}
+
+fn step_errors(errors: &[steps::StepError]) -> crate::domain::Value {
+    let text = serde_json::to_vec(errors).unwrap_or_default();
+    crate::domain::json::parse(&text).unwrap_or(crate::domain::Value::Null)
+}

@@ -1,0 +1,84 @@
+//! The main road: steps compiled, calls claimed and committed over HTTP, followers dispatched, the
+//! run completed.
+
+use serde_json::json;
+
+use crate::support::seed::{World, claim_token, door};
+use crate::support::{TestApp, at, items, text};
+
+#[tokio::test]
+async fn a_chain_of_calls_travels_the_whole_way() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let run = world
+        .run(
+            &app,
+            json!([world.routed("a", "echo"), world.routed("b", "echo")]),
+        )
+        .await;
+
+    let inbox = app
+        .get("/agent_api/v1/executor/inbox", &world.runner.token)
+        .await
+        .ok(200);
+    assert_eq!(
+        items(&inbox, "tasks").len(),
+        1,
+        "only the first of the chain is parked"
+    );
+    assert_eq!(text(&inbox, "tasks.0.task_key"), "a");
+    assert_eq!(text(&inbox, "tasks.0.tool_name"), "echo");
+    assert_eq!(at(&inbox, "tasks.0.claimed").as_bool(), Some(false));
+
+    for key in ["a", "b"] {
+        let granted = app
+            .command(&door(&run, key, "claim"), &world.runner.token)
+            .await;
+        let token = claim_token(&granted);
+        let read = app
+            .request(
+                reqwest::Method::GET,
+                &door(&run, key, "claim"),
+                &world.runner.token,
+            )
+            .header("claim-token", &token)
+            .send()
+            .await
+            .ok(200);
+        assert_eq!(at(&read, "claim.active").as_bool(), Some(true));
+        let extended = app
+            .post(
+                &door(&run, key, "extend"),
+                &world.runner.token,
+                json!({"claim_token": token, "timeout_ms": 1000}),
+            )
+            .await
+            .ok(200);
+        assert_eq!(text(&extended, "claim.claim_token"), token);
+        let body = json!({"claim_token": token, "content": format!("did {key}"), "structured_content": null});
+        let first = app
+            .post(
+                &door(&run, key, "commit"),
+                &world.runner.token,
+                body.clone(),
+            )
+            .await
+            .ok(200);
+        assert_eq!(text(&first, "task.status"), "completed");
+        let again = app
+            .post(&door(&run, key, "commit"), &world.runner.token, body)
+            .await
+            .ok(200);
+        assert_eq!(first, again, "an exact retry returns the stored task");
+        let other = json!({"claim_token": token, "content": "else"});
+        app.post(&door(&run, key, "commit"), &world.runner.token, other)
+            .await
+            .expect(409, "final_result_conflict");
+    }
+    let shown = world.show(&app, &run).await;
+    assert_eq!(text(&shown, "run.status"), "completed");
+    let task = world.task(&app, &run, "b").await;
+    assert_eq!(text(&task, "task.output"), "did b");
+    assert!(at(&task, "task.structured_content").is_null());
+    app.finish().await;
+}
