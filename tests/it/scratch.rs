@@ -1,5 +1,6 @@
 //! What the tests of sweeping and of a replica's life share: a database, with a connection past every
 //! server under test, and configurations for servers on free ports.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::time::{Duration, Instant};
 

@@ -2,6 +2,7 @@
 //!
 //! `Expiry` stands for the command that settles: like the real one it re-checks each row in the
 //! statement that settles it, and notes what it settled, so that "once" can be counted.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -772,10 +773,11 @@ async fn one_accounts_backlog_delays_no_other_account() {
     let calls = Arc::clone(&expiry.calls);
     let leader = sweeper(&scratch, expiry);
     leader.force("parks").await.unwrap();
-    let calls = calls.lock().unwrap();
-    let turn = calls.iter().position(|(account, _)| *account == 2);
+    let turn = {
+        let calls = calls.lock().unwrap();
+        calls.iter().position(|(account, _)| *account == 2)
+    };
     assert!(turn.is_some_and(|turn| turn <= 4), "{turn:?}");
-    drop(calls);
     scratch.finish().await;
 }
 
