@@ -17,6 +17,7 @@ use crate::domain::hint::FeedItems;
 use crate::domain::{AccountId, PublicId};
 use crate::store::credentials::{ExecutorCaller, MemberCaller};
 use crate::store::feeds::{Position, Reading, RunFeed};
+use crate::telemetry;
 
 /// Who a socket speaks for.
 #[derive(Debug, Clone)]
@@ -129,7 +130,7 @@ impl Socket {
         }
         let dropped = outbound.queue.take_dropped();
         if dropped > 0 {
-            metrics::counter!("nexus_cable_frames_dropped_total").increment(dropped);
+            metrics::counter!(telemetry::CABLE_DROPPED).increment(dropped);
         }
         self.bell.notify_one();
     }

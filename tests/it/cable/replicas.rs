@@ -246,6 +246,30 @@ async fn br_078_a_server_that_became_a_read_only_replica_is_left() {
 }
 
 #[tokio::test]
+async fn a_full_redis_still_carries_pushes() {
+    let redis = Redis::start().await;
+    let app = two_replicas(redis.port()).await;
+    let mut world = World::new(&app).await;
+    let executor = world.executor().await;
+    let client = redis::Client::open(format!("redis://{}/", redis.address())).unwrap();
+    let mut admin = client.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("CONFIG")
+        .arg(&["SET", "maxmemory", "1"])
+        .exec_async(&mut admin)
+        .await
+        .unwrap();
+    let mut cable = Cable::inbox(app.on(1), &executor.token).await;
+    hears(&app, &mut cable, &executor, "k").await;
+    let minute = Duration::from_secs(60);
+    let bus = &app.replicas[0].app.bus;
+    assert_eq!(bus.charge("x", minute).await.count, 1);
+    assert_eq!(bus.charge("x", minute).await.count, 2, "counted here");
+    hears(&app, &mut cable, &executor, "l").await;
+    cable.close().await;
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn br_078_a_link_whose_packets_vanish_is_noticed_within_ten_seconds_and_heals() {
     let redis = Redis::start().await;
     let wire = Wire::to(redis.address()).await;
