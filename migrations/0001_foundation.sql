@@ -115,6 +115,8 @@ CREATE TABLE grants (
     created_at   timestamptz NOT NULL DEFAULT nexus_now(),
     PRIMARY KEY (account_id, workspace_id, member_id)
 );
+-- What a member can read, listed from the member's side.
+CREATE INDEX grants_by_member ON grants (account_id, member_id, workspace_id);
 
 CREATE TABLE executors (
     account_id              bigint NOT NULL,
@@ -123,7 +125,7 @@ CREATE TABLE executors (
     kind                    text NOT NULL CHECK (kind IN ('agent_application', 'runner', 'tool_provider')),
     manager_id              bigint,           -- machines: the human who manages it
     agent_id                bigint,           -- agent applications: their agent
-    registration_identifier text NOT NULL,    -- machines: what the installer says; applications: the agent's id
+    registration_identifier text NOT NULL,    -- machines: what the installer says; applications: empty, their key is the agent
     assignment_scope        text CHECK (assignment_scope IN ('user_private', 'account_wide')),
     display_name            text NOT NULL,
     status                  text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'revoked')),
@@ -408,7 +410,9 @@ CREATE TABLE parks (
 -- The inbox: open work only, whatever the history. Claim and extend touch no indexed column.
 CREATE INDEX parks_inbox ON parks (account_id, executor_id, park_no) WHERE executor_id IS NOT NULL;
 CREATE INDEX parks_pool ON parks (account_id, pool_name, park_no) WHERE executor_id IS NULL;
-CREATE INDEX parks_due ON parks (due_at) INCLUDE (run_shard) WHERE NOT clock_frozen;
+-- park_no breaks ties, so that a sweep can go on behind a page of rows it cannot act on, even when
+-- thousands are due at one instant.
+CREATE INDEX parks_due ON parks (due_at, park_no) INCLUDE (run_shard) WHERE NOT clock_frozen;
 
 ------------------------------------------------------------------ feeds, receipts, files
 

@@ -98,6 +98,11 @@ impl Source {
             .filter(|v| !v.is_empty())
     }
 
+    /// The names of all values, set or blank.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
     fn parsed<T: FromStr>(&self, name: &str, default: T, takes: &str) -> Result<T, Error> {
         match self.get(name) {
             None => Ok(default),
@@ -303,7 +308,7 @@ fn parse_url(variable: &str, url: &str) -> Result<(tokio_postgres::Config, Optio
 }
 
 /// A URL without its password.
-fn mask(url: &str) -> String {
+pub(crate) fn mask(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return "***".to_owned();
     };
@@ -539,7 +544,11 @@ fn roles(source: &Source) -> Result<Roles, Error> {
     Ok(roles)
 }
 
-fn log(source: &Source) -> Result<Log, Error> {
+/// The logs' part.
+///
+/// # Errors
+/// Names the variable.
+pub fn log(source: &Source) -> Result<Log, Error> {
     let json = match source.get("NEXUS_LOG_FORMAT") {
         None | Some("text") => false,
         Some("json") => true,

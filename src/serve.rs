@@ -18,10 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::response::IntoResponse as _;
 use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -32,14 +34,18 @@ use tokio_util::task::TaskTracker;
 
 use crate::app::App;
 use crate::config::{self, Config};
-use crate::http::{ApiError, error, health};
-use crate::store::migrate;
+use crate::http::{ApiError, health};
+use crate::store::{migrate, replicas};
+use crate::sweeper::Sweeper;
 use crate::telemetry;
 
 use listener::{Door, Patience, Routes, Stops};
 
 /// How long new connections are still accepted, for balancers that have not noticed yet.
 const NOTICE: Duration = Duration::from_secs(5);
+
+/// How often a replica says that it is up.
+const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// How often a replica looks whether the schema is ready.
 const SCHEMA_POLL: Duration = Duration::from_millis(250);
@@ -81,7 +87,7 @@ pub async fn serve(config: Config) -> Result<(), config::Error> {
         () = server.drain() => tracing::info!("stopped"),
         () = signals.next() => tracing::warn!("a second signal: stopped at once"),
     }
-    server.cut();
+    server.leave().await;
     Ok(())
 }
 
@@ -170,7 +176,7 @@ impl Server {
     fn open(&self, api: TcpListener, admin: TcpListener) {
         let gate = Arc::new(AtomicBool::new(false));
         let roles = self.app.config.roles;
-        let waiting = waiting_routes(self.app.clone());
+        let waiting = waiting_routes(self.app.clone(), gate.clone());
         let open = if roles.api {
             crate::http::router(self.app.clone())
         } else {
@@ -188,7 +194,8 @@ impl Server {
             gate: gate.clone(),
         })
         .open(api);
-        door(Routes::always(admin_routes(self.app.clone()))).open(admin);
+        let private = admin_routes(self.app.clone(), gate.clone());
+        door(Routes::always(private)).open(admin);
         tracing::info!(
             listen = %self.addr, admin = %self.admin_addr, roles = ?roles.words(),
             replica = %self.app.replica_id, version = env!("CARGO_PKG_VERSION"), "listening"
@@ -217,7 +224,7 @@ impl Server {
     /// The whole stop of `conventions.md` §14: tells, gives back, waits up to the drain time, cuts.
     pub async fn graceful_stop(mut self) {
         self.drain().await;
-        self.cut();
+        self.leave().await;
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -261,7 +268,13 @@ impl Server {
         }
     }
 
-    /// Step 6.
+    /// Step 6, and this replica is no longer listed.
+    async fn leave(&self) {
+        self.cut();
+        let gone = replicas::remove(&self.app.store, self.app.replica_id);
+        let _ = tokio::time::timeout(Duration::from_secs(1), gone).await;
+    }
+
     fn cut(&self) {
         self.app.draining.cancel();
         self.life.roles.cancel();
@@ -303,7 +316,7 @@ async fn schema_ready(app: &App) {
             Ok(current) => format!(
                 "the schema is at version {current} and this program needs {known}: run `nexus migrate`"
             ),
-            Err(fault) => error::chain(&fault),
+            Err(fault) => telemetry::chain(&fault),
         };
         let again = said.as_ref().is_none_or(|(before, at)| {
             *before != problem || at.elapsed() >= Duration::from_secs(10)
@@ -320,27 +333,63 @@ fn run_roles(app: App, life: &Life) {
     if app.config.test_clock {
         tracing::warn!("NEXUS_TEST_CLOCK is on: decisions use a clock that tests move");
     }
-    let _ = (app, life);
+    if app.config.roles.sweeper {
+        life.role_tasks
+            .spawn(Sweeper::of(&app).run(life.roles.clone()));
+    }
+    // Not among the roles: a replica says that it is draining for as long as it drains.
+    tokio::spawn(heartbeats(app, life.stops.cut.clone()));
+}
+
+/// Says every ten seconds that this replica is up, and at once when it begins to drain.
+async fn heartbeats(app: App, cut: CancellationToken) {
+    let roles = app.config.roles.words();
+    loop {
+        let draining = app.draining.is_cancelled();
+        let version = env!("CARGO_PKG_VERSION");
+        let beat = replicas::heartbeat(&app.store, app.replica_id, version, &roles, draining);
+        if let Err(fault) = beat.await {
+            tracing::debug!(error = telemetry::chain(&fault), "a heartbeat failed");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(HEARTBEAT) => {}
+            () = app.draining.cancelled(), if !draining => {}
+            () = cut.cancelled() => return,
+        }
+    }
 }
 
 /// Health alone: before the schema is there, and on replicas without the role `api`.
-fn waiting_routes(app: App) -> Router {
-    Router::new()
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
+fn waiting_routes(app: App, gate: Arc<AtomicBool>) -> Router {
+    health_routes(gate)
         .fallback(async || ApiError::unavailable("unavailable"))
         .layer(axum::middleware::from_fn(crate::http::request_id::layer))
         .with_state(app)
 }
 
 /// The private listener: metrics, and health for probes that cannot reach the API.
-fn admin_routes(app: App) -> Router {
-    Router::new()
+fn admin_routes(app: App, gate: Arc<AtomicBool>) -> Router {
+    health_routes(gate)
         .route("/metrics", get(metrics_text))
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
         .fallback(async || ApiError::not_found())
         .with_state(app)
+}
+
+fn health_routes(gate: Arc<AtomicBool>) -> Router<App> {
+    let readyz = async move |State(app): State<App>| {
+        let open = gate.load(Ordering::Acquire);
+        let replica_id = app.replica_id;
+        let answer = health::readyz(State(app)).await;
+        if open || !answer.status().is_success() {
+            return answer;
+        }
+        // The schema is there and this replica has not noticed yet: it would refuse.
+        let body = Json(json!({"status": "not_ready", "database": "ok", "replica_id": replica_id}));
+        (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+    };
+    Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(readyz))
 }
 
 async fn metrics_text(

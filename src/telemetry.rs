@@ -86,6 +86,18 @@ fn log_panics() {
     }));
 }
 
+/// An error and its sources, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
 /// The text of a panic.
 pub fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
     payload

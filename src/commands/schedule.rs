@@ -3,7 +3,7 @@
 use super::Error;
 use super::lane::{Done, RunCommand};
 use crate::app::App;
-use crate::domain::{AccountId, PublicId};
+use crate::domain::{AccountId, RunId};
 use crate::engine::mint::Mint;
 use crate::store::{self, First, Locked, RunTarget};
 
@@ -43,14 +43,11 @@ impl RunCommand for Schedule {
 ///
 /// # Errors
 /// A fault.
-pub async fn schedule(app: &App, account: AccountId, run: PublicId) -> Result<usize, store::Error> {
-    match app
-        .lanes
-        .execute(Schedule {
-            target: RunTarget { account, run },
-        })
-        .await
-    {
+pub async fn schedule(app: &App, account: AccountId, run: RunId) -> Result<usize, store::Error> {
+    let Some(target) = app.store.run_target(account, run).await? else {
+        return Ok(0);
+    };
+    match app.lanes.execute(Schedule { target }).await {
         Ok(Done { answer, .. }) => Ok(usize::try_from(answer).unwrap_or(0)),
         Err(Error::Fault(fault)) => Err(fault),
         Err(Error::Refused(Gone)) => Ok(0),

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::domain::json::Value;
 use crate::store;
+pub use crate::telemetry::chain;
 
 /// An answer that is an error. The request id is put in by the outermost layer.
 #[derive(Debug)]
@@ -138,18 +139,6 @@ impl From<store::Error> for ApiError {
             }
         }
     }
-}
-
-/// An error and its sources, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 impl IntoResponse for ApiError {

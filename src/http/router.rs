@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::middleware;
 use axum::routing::get;
 
-use super::{ApiError, body, guard, health, request_id};
+use super::{ApiError, accept, body, guard, health, request_id};
 use crate::app::App;
 
 /// The whole API of one replica.
@@ -27,6 +27,7 @@ pub fn router(app: App) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(body::MAX_BODY))
+        .layer(middleware::from_fn(accept::layer))
         .layer(middleware::from_fn_with_state(
             guard::Guard::new(&app),
             guard::layer,

@@ -18,7 +18,7 @@ use super::tx::{Batch, Tx};
 use super::views::{self, TaskView};
 use super::{Error, Sql, Store, apply};
 use crate::domain::hint::Hint;
-use crate::domain::{AccountId, ExecutorId, PublicId, TaskKey, TaskNo};
+use crate::domain::{AccountId, ExecutorId, PublicId, RunId, TaskKey, TaskNo};
 use crate::engine::facts::{Caller, Candidate, Edge, Served};
 use crate::engine::graph::{Graph, Want};
 
@@ -300,6 +300,7 @@ pub static STATEMENTS: &[&Sql] = &[
     &LOAD_CALLERS,
     &LOAD_ADDRESSEES,
     &LOAD_FAILURES,
+    &TARGET,
 ];
 
 /// Columns of one kind of load, one entry a wanted row.
@@ -430,7 +431,33 @@ impl Loads {
     }
 }
 
+static TARGET: Sql = Sql::new(
+    "run_tx.target",
+    "SELECT public_id FROM runs WHERE account_id = $1 AND run_id = $2 AND deleted_at IS NULL",
+    &[Type::INT8, Type::INT8],
+);
+
 impl Store {
+    /// A run by its inner id, as commands name it.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn run_target(
+        &self,
+        account: AccountId,
+        run: RunId,
+    ) -> Result<Option<RunTarget>, Error> {
+        let row = self
+            .conn()
+            .await?
+            .query_opt(&TARGET, &[&account.0, &run.0])
+            .await?;
+        Ok(row.map(|row| RunTarget {
+            account,
+            run: PublicId(row.get(0)),
+        }))
+    }
+
     /// Locks runs and loads what their commands must see at first: one round trip. Runs that do
     /// not exist, or that somebody holds while `held` says skip, are not in the answer.
     ///

@@ -1,6 +1,11 @@
-//! The member plane: humans and agents.
+//! The member plane: a human or an agent speaks.
+//!
+//! Its first extractor is always [`MemberCaller`](super::auth::MemberCaller): a bearer of another
+//! plane gets the one 401.
 
+mod executors;
 mod runs;
+mod workspaces;
 
 use axum::Router;
 
@@ -8,5 +13,8 @@ use crate::app::App;
 
 /// Its routes.
 pub fn routes() -> Router<App> {
-    Router::new().merge(runs::routes())
+    Router::new()
+        .merge(executors::routes())
+        .merge(runs::routes())
+        .merge(workspaces::routes())
 }

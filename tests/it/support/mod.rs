@@ -10,8 +10,10 @@
 
 pub mod audit;
 pub mod database;
+pub mod fixture;
 pub mod http;
 pub mod seed;
+pub mod source;
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -25,6 +27,7 @@ use nexus::store::test_clock;
 use tokio::task::JoinHandle;
 
 use database::TestDatabase;
+pub use fixture::{Fixture, Party};
 pub use http::{Answer, Door, IntoJson, at, find, items, text};
 
 /// The bootstrap operator bearer of every test server.
@@ -157,6 +160,12 @@ impl TestApp {
             replicas: 1,
             values: Vec::new(),
         }
+    }
+
+    /// An account with a workspace, a human and an agent who may write there, and an executor of
+    /// each kind; provisioned through the operator plane. Each call makes another account.
+    pub async fn fixture(&self) -> Fixture {
+        Fixture::provision(self).await
     }
 
     /// The parts of the first replica, for calling commands and store functions.

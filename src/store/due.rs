@@ -1,0 +1,363 @@
+//! What the sweeper has to look at: pages of due rows, in the order they came due
+//! (`admission.md` §8). Reads, and one write that only moves the moment of the next look.
+//!
+//! Knows which index gives due rows without reading history. Does not know what settling means:
+//! that is a command's, under the run lock.
+//!
+//! Invariants:
+//! - the clock is a scalar sub-select: a volatile function beside the column could not bound the
+//!   index scan, and each tick would read every open park;
+//! - the due order is read from the index, never sorted: with stale statistics the planner would
+//!   collect a whole backlog for each page (measured), so sorting is off for that transaction;
+//! - conditions on other columns than the index's come after the page: every scanned row is paid
+//!   for;
+//! - [`postpone`] never waits for a row lock, so it cannot join a deadlock.
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::tx::{Batch, Tx};
+use super::{Error, Sql, Store};
+use crate::domain::{AccountId, ExecutorId, ParkNo, RunId, TaskNo, Timestamp};
+
+/// Which share of the rows a sweeper looks after: `run_shard mod of = index`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// From 0.
+    pub index: u32,
+    /// A power of two up to 64.
+    pub of: u32,
+}
+
+impl Part {
+    /// All rows.
+    pub const WHOLE: Self = Self { index: 0, of: 1 };
+
+    pub(super) fn numbers(self) -> (i32, i32) {
+        // Both are at most 64.
+        (
+            i32::try_from(self.of).unwrap_or(1),
+            i32::try_from(self.index).unwrap_or(0),
+        )
+    }
+}
+
+/// A place in the due order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DueKey {
+    /// When the row came due.
+    pub due_at: Timestamp,
+    /// Breaks ties.
+    pub park: ParkNo,
+}
+
+/// A park whose time to be looked at has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DuePark {
+    /// Its account.
+    pub account: AccountId,
+    /// Its run.
+    pub run: RunId,
+    /// Its task.
+    pub task: TaskNo,
+    /// Its place in the order.
+    pub key: DueKey,
+    /// Whether its deadline has moved later since: not due yet after all.
+    pub postponed: bool,
+    /// How long ago it came due.
+    pub late: Duration,
+}
+
+// For the transaction alone, so it works through a transaction pooler.
+static IN_ORDER: Sql = Sql::new(
+    "due.in_order",
+    "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
+            set_config('enable_seqscan', 'off', true)",
+    &[],
+);
+
+static PARKS: Sql = Sql::new(
+    "due.parks",
+    "SELECT account_id, run_id, task_no, park_no, due_at,
+            deadline_at > (SELECT nexus_now()) AS postponed,
+            (extract(epoch FROM (SELECT nexus_now()) - due_at) * 1000)::bigint AS late_ms
+       FROM parks
+      WHERE NOT clock_frozen AND due_at <= (SELECT nexus_now())
+        AND (due_at, park_no) > (coalesce($1, '-infinity'::timestamptz), $2)
+        AND run_shard % $3 = $4
+      ORDER BY due_at, park_no LIMIT $5",
+    &[
+        Type::TIMESTAMPTZ,
+        Type::INT8,
+        Type::INT4,
+        Type::INT4,
+        Type::INT8,
+    ],
+);
+
+// The last row of a window of the due order, if the order goes on behind it.
+static WINDOW: Sql = Sql::new(
+    "due.window",
+    "SELECT due_at, park_no FROM parks
+      WHERE NOT clock_frozen AND due_at <= (SELECT nexus_now())
+        AND (due_at, park_no) > (coalesce($1, '-infinity'::timestamptz), $2)
+      ORDER BY due_at, park_no OFFSET $3 LIMIT 1",
+    &[Type::TIMESTAMPTZ, Type::INT8, Type::INT8],
+);
+
+static OTHERS: Sql = Sql::new(
+    "due.others",
+    "SELECT account_id, run_id, task_no, park_no, due_at, postponed, late_ms
+       FROM (SELECT account_id, run_id, task_no, park_no, due_at,
+                    deadline_at > (SELECT nexus_now()) AS postponed,
+                    (extract(epoch FROM (SELECT nexus_now()) - due_at) * 1000)::bigint AS late_ms,
+                    row_number() OVER (PARTITION BY account_id ORDER BY due_at, park_no) AS rank
+               FROM parks
+              WHERE NOT clock_frozen AND due_at <= coalesce($3, (SELECT nexus_now()))
+                AND (due_at, park_no) > (coalesce($1, '-infinity'::timestamptz), $2)
+                AND run_shard % $4 = $5 AND account_id <> ALL ($6)) w
+      WHERE rank <= $7
+      ORDER BY rank, due_at, park_no LIMIT $8",
+    &[
+        Type::TIMESTAMPTZ,
+        Type::INT8,
+        Type::TIMESTAMPTZ,
+        Type::INT4,
+        Type::INT4,
+        Type::INT8_ARRAY,
+        Type::INT8,
+        Type::INT8,
+    ],
+);
+
+static POSTPONE: Sql = Sql::new(
+    "due.postpone",
+    "WITH late AS MATERIALIZED (
+         SELECT p.account_id, p.run_id, p.task_no
+           FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::bigint[]) AS k (account_id, run_id, task_no, park_no)
+           JOIN parks p USING (account_id, run_id, task_no, park_no)
+          WHERE NOT p.clock_frozen AND p.due_at < p.deadline_at AND p.deadline_at > nexus_now()
+            FOR UPDATE OF p SKIP LOCKED)
+     UPDATE parks p SET due_at = p.deadline_at FROM late
+      WHERE p.account_id = late.account_id AND p.run_id = late.run_id AND p.task_no = late.task_no",
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
+);
+
+// Accounts by index skip scan, a few runs of each in turn: an account with a long list hides
+// nobody. Runs that are backed off stay out of the page. An account without a run to show still
+// shows itself, or the rotation would end at it.
+static SCHEDULABLE: Sql = Sql::new(
+    "due.schedulable",
+    "WITH RECURSIVE a AS (
+         (SELECT account_id, 1 AS n FROM runs WHERE schedulable AND account_id > $1 ORDER BY account_id LIMIT 1)
+          UNION ALL
+         (SELECT next.account_id, a.n + 1 FROM a CROSS JOIN LATERAL (
+              SELECT account_id FROM runs WHERE schedulable AND account_id > a.account_id
+               ORDER BY account_id LIMIT 1) next
+           WHERE a.n < 64))
+     SELECT account_id, run_id FROM (
+         SELECT a.account_id, r.run_id, row_number() OVER (PARTITION BY a.account_id ORDER BY r.run_id) AS rank
+           FROM a LEFT JOIN LATERAL (
+                SELECT run_id FROM runs
+                 WHERE schedulable AND account_id = a.account_id
+                   AND run_id % $2 = $3 AND run_id <> ALL ($4)
+                 ORDER BY run_id LIMIT 64) r ON true) w
+      ORDER BY rank, account_id LIMIT $5",
+    &[Type::INT8, Type::INT4, Type::INT4, Type::INT8_ARRAY, Type::INT8],
+);
+
+static LEAVING: Sql = Sql::new(
+    "due.leaving",
+    "SELECT account_id, executor_id FROM executors
+      WHERE ((revoked_at IS NOT NULL AND revoke_settled_at IS NULL)
+             OR (shutdown_at IS NOT NULL AND shutdown_generation IS NULL))
+        AND (account_id, executor_id) > ($1, $2) AND executor_id % $3 = $4
+      ORDER BY account_id, executor_id LIMIT $5",
+    &[Type::INT8, Type::INT8, Type::INT4, Type::INT4, Type::INT8],
+);
+
+/// The statements of this file.
+pub static STATEMENTS: &[&Sql] = &[
+    &IN_ORDER,
+    &PARKS,
+    &WINDOW,
+    &OTHERS,
+    &POSTPONE,
+    &SCHEDULABLE,
+    &LEAVING,
+];
+
+fn due_park(row: &Row) -> DuePark {
+    let late_ms: i64 = row.get("late_ms");
+    DuePark {
+        account: AccountId(row.get("account_id")),
+        run: RunId(row.get("run_id")),
+        task: TaskNo(row.get("task_no")),
+        key: DueKey {
+            due_at: row.get("due_at"),
+            park: ParkNo(row.get("park_no")),
+        },
+        postponed: row.get("postponed"),
+        late: Duration::from_millis(u64::try_from(late_ms).unwrap_or(0)),
+    }
+}
+
+fn place(after: Option<DueKey>) -> (Option<Timestamp>, i64) {
+    (after.map(|k| k.due_at), after.map_or(0, |k| k.park.0))
+}
+
+/// Reads by walking the index.
+async fn in_order(
+    store: &Store,
+    sql: &'static Sql,
+    params: Vec<&(dyn ToSql + Sync)>,
+) -> Result<Vec<Row>, Error> {
+    let mut batch = Batch::new();
+    batch.add(&IN_ORDER, Vec::new());
+    batch.add(sql, params);
+    let (tx, mut answers) = Tx::begin_with(store.conn().await?, &batch).await?;
+    tx.commit().await?;
+    Ok(answers.pop().unwrap_or_default())
+}
+
+/// A page of due parks behind that place, in due order.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn parks(
+    store: &Store,
+    part: Part,
+    after: Option<DueKey>,
+    limit: usize,
+) -> Result<Vec<DuePark>, Error> {
+    let (due_at, park) = place(after);
+    let (of, index) = part.numbers();
+    let limit = count(limit);
+    let rows = in_order(store, &PARKS, vec![&due_at, &park, &of, &index, &limit]).await?;
+    Ok(rows.iter().map(due_park).collect())
+}
+
+/// Due parks of other accounts than these, a few of each account, from a window of the due order
+/// behind that place; and where the window ends, if the order goes on. So one account's backlog
+/// costs the others a scan, never its settling.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn parks_of_others(
+    store: &Store,
+    part: Part,
+    after: Option<DueKey>,
+    but: &[AccountId],
+    each: usize,
+    limit: usize,
+) -> Result<(Vec<DuePark>, Option<DueKey>), Error> {
+    /// Rows that one look may scan.
+    const WINDOW_ROWS: i64 = 65_536;
+    let (due_at, park) = place(after);
+    let (of, index) = part.numbers();
+    let but: Vec<i64> = but.iter().map(|a| a.0).collect();
+    let window = in_order(store, &WINDOW, vec![&due_at, &park, &(WINDOW_ROWS - 1)]).await?;
+    let end = window.first().map(|row| DueKey {
+        due_at: row.get("due_at"),
+        park: ParkNo(row.get("park_no")),
+    });
+    let until = end.map(|k| k.due_at);
+    let rows = store
+        .conn()
+        .await?
+        .query(
+            &OTHERS,
+            &[
+                &due_at,
+                &park,
+                &until,
+                &of,
+                &index,
+                &but,
+                &count(each),
+                &count(limit),
+            ],
+        )
+        .await?;
+    Ok((rows.iter().map(due_park).collect(), end))
+}
+
+/// Moves the next look at parks whose deadline moved later to that deadline, so that they leave the
+/// page; rows that somebody holds, or that changed meanwhile, are left alone. Rows moved.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn postpone(store: &Store, parks: &[DuePark]) -> Result<u64, Error> {
+    let accounts: Vec<i64> = parks.iter().map(|p| p.account.0).collect();
+    let runs: Vec<i64> = parks.iter().map(|p| p.run.0).collect();
+    let tasks: Vec<i32> = parks.iter().map(|p| p.task.0).collect();
+    let numbers: Vec<i64> = parks.iter().map(|p| p.key.park.0).collect();
+    store
+        .conn()
+        .await?
+        .execute(&POSTPONE, &[&accounts, &runs, &tasks, &numbers])
+        .await
+}
+
+/// Runs that are owed a scheduling pass, of up to 64 accounts behind that one, without those runs;
+/// and the last of these accounts, none when there is no account behind.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn schedulable(
+    store: &Store,
+    part: Part,
+    after: AccountId,
+    but: &[RunId],
+    limit: usize,
+) -> Result<(Vec<(AccountId, RunId)>, Option<AccountId>), Error> {
+    let (of, index) = part.numbers();
+    let but: Vec<i64> = but.iter().map(|r| r.0).collect();
+    let rows = store
+        .conn()
+        .await?
+        .query(&SCHEDULABLE, &[&after.0, &of, &index, &but, &count(limit)])
+        .await?;
+    let account = |row: &Row| AccountId(row.get("account_id"));
+    let runs = rows
+        .iter()
+        .filter_map(|row| Some((account(row), RunId(row.get::<_, Option<i64>>("run_id")?))))
+        .collect();
+    Ok((runs, rows.iter().map(account).max()))
+}
+
+/// Executors whose revocation or shutdown still has rows to settle, behind that one.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn leaving(
+    store: &Store,
+    part: Part,
+    after: (AccountId, ExecutorId),
+    limit: usize,
+) -> Result<Vec<(AccountId, ExecutorId)>, Error> {
+    let (of, index) = part.numbers();
+    let rows = store
+        .conn()
+        .await?
+        .query(
+            &LEAVING,
+            &[&after.0.0, &after.1.0, &of, &index, &count(limit)],
+        )
+        .await?;
+    Ok(rows
+        .iter()
+        .map(|row| {
+            (
+                AccountId(row.get("account_id")),
+                ExecutorId(row.get("executor_id")),
+            )
+        })
+        .collect())
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,75 @@
+//! `ready`: runs that are owed a scheduling pass get it; repairs wakes that were lost
+//! (`admission.md` §8).
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use tokio::time::Instant;
+
+use super::super::backoff::Backoff;
+use super::super::lead::Cx;
+use super::super::settle;
+use super::{Duty, Pass};
+use crate::domain::{AccountId, RunId};
+use crate::store::Error;
+use crate::store::due;
+
+const PAGE: usize = 256;
+
+/// The duty.
+#[derive(Default)]
+pub struct Ready {
+    /// The last account of the last page; accounts behind it are next.
+    after: Option<AccountId>,
+    /// Whether this rotation over the accounts did something.
+    progress: bool,
+    backoff: Backoff<(AccountId, RunId)>,
+}
+
+impl Duty for Ready {
+    fn name(&self) -> &'static str {
+        "ready"
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn run<'a>(&'a mut self, cx: &'a Cx) -> BoxFuture<'a, Result<Pass, Error>> {
+        self.batch(cx).boxed()
+    }
+}
+
+impl Ready {
+    async fn batch(&mut self, cx: &Cx) -> Result<Pass, Error> {
+        let resting: Vec<RunId> = self
+            .backoff
+            .resting(Instant::now())
+            .into_iter()
+            .map(|(_, run)| run)
+            .collect();
+        let after = self.after.take().unwrap_or(AccountId(0));
+        let (page, last) = due::schedulable(&cx.store, cx.part, after, &resting, PAGE).await?;
+        self.after = last;
+        let work = page.into_iter().map(|key| (key, ())).collect();
+        let rows = settle::run(
+            cx,
+            "ready",
+            &mut self.backoff,
+            work,
+            |settle, (account, run), ()| settle.schedule(account, run),
+        )
+        .await;
+        self.progress |= rows > 0;
+        // A rotation over all accounts ends with an empty page; another follows at once while it
+        // pays, since each takes only some runs of an account.
+        let more = last.is_some() || std::mem::take(&mut self.progress);
+        Ok(Pass {
+            rows,
+            more,
+            lag: Duration::ZERO,
+        })
+    }
+}

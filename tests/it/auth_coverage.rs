@@ -1,0 +1,251 @@
+//! Every door refuses a stranger. The routes are read from the source of the routers, so a new
+//! door is covered, or named here with a reason, before it can be merged.
+
+use std::collections::BTreeMap;
+
+use reqwest::Method;
+
+use crate::support::{Answer, Door, Fixture, OPERATOR, TestApp, source};
+
+/// Doors that ask for no bearer, or answer a bad one in their own way.
+const OPEN: &[(&str, &str)] = &[
+    ("/livez", "health: touches nothing"),
+    ("/readyz", "health: says only what a balancer needs"),
+    ("/openapi.json", "the public description of the API"),
+    (
+        "/agent_api/v1/cable",
+        "answers 101 and then `disconnect`: its own tests",
+    ),
+];
+
+/// A verb on a path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Route {
+    path: String,
+    method: Method,
+}
+
+/// Reads `.route("…", get(…).post(…))` out of the routers.
+fn routes() -> Vec<(String, Vec<Method>)> {
+    let mut routes = Vec::new();
+    for module in ["http", "cable"] {
+        for file in source::module(module) {
+            assert!(
+                !file.text.contains(".nest("),
+                "{}: nested routers hide paths from this test",
+                file.path
+            );
+            for call in file.text.split(".route(").skip(1) {
+                let literal = call.trim_start().strip_prefix('"');
+                let Some((path, rest)) = literal.and_then(|l| l.split_once('"')) else {
+                    panic!("{}: a route's path must be a literal", file.path);
+                };
+                let methods = methods(&rest[..end_of_call(rest)]);
+                assert!(
+                    !methods.is_empty(),
+                    "{path} has no verb that this test knows"
+                );
+                routes.push((path.to_owned(), methods));
+            }
+        }
+    }
+    routes
+}
+
+/// Where the parenthesis that `.route(` opened is closed.
+fn end_of_call(rest: &str) -> usize {
+    let mut depth = 1;
+    for (at, c) in rest.char_indices() {
+        depth += match c {
+            '(' => 1,
+            ')' => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            return at;
+        }
+    }
+    rest.len()
+}
+
+fn methods(handlers: &str) -> Vec<Method> {
+    let verbs = [
+        ("get", Method::GET),
+        ("post", Method::POST),
+        ("put", Method::PUT),
+        ("patch", Method::PATCH),
+        ("delete", Method::DELETE),
+    ];
+    let calls = |verb: &str| {
+        let call = format!("{verb}(");
+        handlers.match_indices(&call).any(|(at, _)| {
+            let before = handlers[..at].chars().next_back();
+            !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+        })
+    };
+    assert!(!calls("any") && !calls("on"), "name the verbs: {handlers}");
+    verbs
+        .into_iter()
+        .filter(|(verb, _)| calls(verb))
+        .map(|(_, m)| m)
+        .collect()
+}
+
+/// Routes that need a bearer, one a verb.
+fn guarded() -> Vec<Route> {
+    let is_open = |path: &str| OPEN.iter().any(|(open, _)| *open == path);
+    routes()
+        .into_iter()
+        .filter(|(path, _)| !is_open(path))
+        .flat_map(|(path, methods)| {
+            methods.into_iter().map(move |method| Route {
+                path: path.clone(),
+                method,
+            })
+        })
+        .collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plane {
+    Member,
+    Executor,
+    Operator,
+}
+
+impl Route {
+    fn plane(&self) -> Plane {
+        let door = "/agent_api/v1/executor";
+        match self.path.strip_prefix(door) {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => Plane::Executor,
+            _ if self.path.starts_with("/operator_api/v1/") => Plane::Operator,
+            _ => Plane::Member,
+        }
+    }
+
+    fn names_resources(&self) -> bool {
+        self.path.contains('{')
+    }
+
+    /// The path with real ids in it.
+    fn filled(&self, ids: &BTreeMap<&str, String>) -> String {
+        let mut path = String::new();
+        let mut rest = self.path.as_str();
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after.split_once('}').expect("a parameter is closed");
+            let id = ids
+                .get(name)
+                .unwrap_or_else(|| panic!("{}: tell `ids` what {{{name}}} is", self.path));
+            path.push_str(before);
+            path.push_str(id);
+            rest = after;
+        }
+        path + rest
+    }
+
+    async fn ask(&self, door: &Door, ids: &BTreeMap<&str, String>, token: &str) -> Answer {
+        let call = door.request(self.method.clone(), &self.filled(ids), token);
+        if self.method == Method::GET || self.method == Method::DELETE {
+            call.send().await
+        } else {
+            call.json("{}").send().await
+        }
+    }
+}
+
+/// What path parameters stand for, of one account.
+fn ids(f: &Fixture) -> BTreeMap<&'static str, String> {
+    let lookup = f
+        .runner
+        .token
+        .split('-')
+        .nth(3)
+        .expect("a token has four parts");
+    BTreeMap::from([
+        ("account", f.account.clone()),
+        ("workspace", f.workspace.clone()),
+        ("member", f.human.id.clone()),
+        ("executor", f.runner.id.clone()),
+        ("token", lookup.to_owned()),
+    ])
+}
+
+#[test]
+fn the_routes_are_found_in_the_source() {
+    let all = guarded();
+    for (path, method) in [
+        ("/operator_api/v1/accounts", Method::POST),
+        (
+            "/operator_api/v1/workspaces/{workspace}/grants/{member}",
+            Method::DELETE,
+        ),
+        ("/agent_api/v1/executor", Method::GET),
+        ("/agent_api/v1/executor/announcement", Method::PUT),
+        ("/agent_api/v1/executors/{executor}", Method::GET),
+    ] {
+        let route = Route {
+            path: path.to_owned(),
+            method,
+        };
+        assert!(all.contains(&route), "{route:?}");
+    }
+    let mut unique = all.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), all.len(), "a route is named once");
+}
+
+#[tokio::test]
+async fn every_door_refuses_a_stranger_and_a_bearer_of_another_plane() {
+    let app = TestApp::start().await;
+    let f = app.fixture().await;
+    let ids = ids(&f);
+    let junk = "sk-nexus-m1-0000000000000000-0000000000000000000000000000000000000000000";
+    for route in guarded() {
+        let bearers = [
+            (None, ""),
+            (None, junk),
+            (Some(Plane::Member), f.human.token.as_str()),
+            (Some(Plane::Executor), f.runner.token.as_str()),
+            (Some(Plane::Operator), OPERATOR),
+        ];
+        for (plane, bearer) in bearers {
+            if plane == Some(route.plane()) {
+                continue;
+            }
+            let answer = route.ask(&app, &ids, bearer).await;
+            assert_eq!(
+                answer.status.as_u16(),
+                401,
+                "{route:?} as {plane:?}: {answer:?}"
+            );
+            answer.expect(401, "unauthorized");
+        }
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn every_door_of_an_account_conceals_it_from_its_neighbour() {
+    let app = TestApp::start().await;
+    let own = app.fixture().await;
+    let neighbour = app.fixture().await;
+    let ids = ids(&own);
+    let mut asked = 0;
+    for route in guarded().iter().filter(|r| r.names_resources()) {
+        let (theirs, ours) = match route.plane() {
+            Plane::Member => (&neighbour.human.token, &own.human.token),
+            Plane::Executor => (&neighbour.runner.token, &own.runner.token),
+            Plane::Operator => continue,
+        };
+        let answer = route.ask(&app, &ids, theirs).await;
+        assert_eq!(answer.status.as_u16(), 404, "{route:?}: {answer:?}");
+        answer.expect(404, "not_found");
+        // Its own member is not told the same, or the answer above would prove nothing.
+        let answer = route.ask(&app, &ids, ours).await;
+        assert_ne!(answer.status.as_u16(), 404, "{route:?}: {answer:?}");
+        asked += 1;
+    }
+    assert!(asked > 1, "there are such doors");
+    app.finish().await;
+}
