@@ -103,7 +103,7 @@ async fn a_thousand_items_arrive_in_order() {
     for batch in 0..10 {
         let hints = (0..100)
             .map(|n| {
-                item.sequence = batch * 100 + n;
+                item.sequence = batch * 100 + n + 1;
                 feed(
                     run.public_id,
                     FeedItems::Events,
@@ -113,7 +113,7 @@ async fn a_thousand_items_arrive_in_order() {
             .collect();
         bus.announce(hints).await;
         for n in 0..100 {
-            item.sequence = batch * 100 + n;
+            item.sequence = batch * 100 + n + 1;
             cable
                 .expect_push(&channel, item.run_message(run.public_id).as_str())
                 .await;
