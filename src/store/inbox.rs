@@ -297,7 +297,7 @@ static PAGE_UNCLAIMED: Sql = Sql::new(
 /// Whether the token is of the latest claim, and whether that claim is still live.
 static READ_CLAIM: Sql = Sql::new(
     "inbox.read_claim",
-    "SELECT t.kind, t.status, p.claimant_id AS live_by, p.claim_digest AS live_digest,
+    "SELECT nexus_now() AS now, t.kind, t.status, t.tool_name, p.claimant_id AS live_by, p.claim_digest AS live_digest,
             t.claimed_by_id AS settled_by, t.claim_digest AS settled_digest, r.run_id, t.task_no,
             (p.deadline_at <= CASE WHEN r.status = 'paused' THEN r.paused_at ELSE nexus_now() END) AS elapsed
        FROM runs r
@@ -642,6 +642,8 @@ impl Store {
                 by: by.map(ExecutorId),
                 digest,
                 elapsed: row.get::<_, Option<bool>>("elapsed").unwrap_or(true),
+                tool_name: row.get("tool_name"),
+                now: row.get("now"),
             })
         })
         .transpose()
@@ -684,4 +686,8 @@ pub struct ClaimState {
     pub digest: Option<Vec<u8>>,
     /// Whether its deadline has passed on the run's clock, or there is none any more.
     pub elapsed: bool,
+    /// The served name of its tool, on tool calls.
+    pub tool_name: Option<String>,
+    /// The database's time.
+    pub now: Timestamp,
 }
