@@ -654,7 +654,17 @@ mod tests {
             assert_eq!(place.to_string(), named);
             assert_eq!(named.parse::<Place>(), Ok(place));
         }
-        for text in ["", "s3", "s3://", "s3:///a", "s3://a b", "s3://b/a//c", "file://a", "file:///", "gs://b"] {
+        for text in [
+            "",
+            "s3",
+            "s3://",
+            "s3:///a",
+            "s3://a b",
+            "s3://b/a//c",
+            "file://a",
+            "file:///",
+            "gs://b",
+        ] {
             let refused = text.parse::<Place>().unwrap_err();
             assert_eq!(refused.variable, BLOB_URL, "{text}");
         }

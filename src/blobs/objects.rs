@@ -80,11 +80,7 @@ impl Objects {
         }
     }
 
-    pub(super) async fn read(
-        &self,
-        blob: &BlobRef,
-        range: Range<u64>,
-    ) -> Result<Outgoing, Error> {
+    pub(super) async fn read(&self, blob: &BlobRef, range: Range<u64>) -> Result<Outgoing, Error> {
         let options = GetOptions {
             range: Some(GetRange::Bounded(range)),
             ..GetOptions::default()

@@ -6,6 +6,7 @@
 //! Invariants: a command runs to its end once it has begun, whoever hung up; hints leave after the
 //! commit and never fail it.
 
+pub mod attachment;
 pub mod claim;
 pub mod commit;
 pub mod create;
@@ -13,9 +14,11 @@ pub mod expire;
 pub mod extend;
 pub mod inbox;
 pub mod lane;
+pub mod progress;
 pub mod schedule;
 pub mod start;
 pub mod stop;
+pub mod upload;
 
 use crate::store;
 

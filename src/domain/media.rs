@@ -86,10 +86,8 @@ impl Kind {
 }
 
 fn fits(mark: Mark, head: &[u8]) -> bool {
-    mark.iter().all(|(at, bytes)| {
-        head.get(*at..)
-            .is_some_and(|rest| rest.starts_with(bytes))
-    })
+    mark.iter()
+        .all(|(at, bytes)| head.get(*at..).is_some_and(|rest| rest.starts_with(bytes)))
 }
 
 /// The type that a file's first bytes ([`HEAD_BYTES`] are enough) tell, else [`UNKNOWN`].
@@ -237,9 +235,15 @@ mod tests {
     #[test]
     fn a_long_name_keeps_its_extension() {
         let name = filename(&format!("{}.txt", "ü".repeat(300)), b"x");
-        assert!(name.len() <= NAME_BYTES && name.ends_with("ü.txt"), "{name}");
+        assert!(
+            name.len() <= NAME_BYTES && name.ends_with("ü.txt"),
+            "{name}"
+        );
         let name = filename(&"ü".repeat(300), PNG);
-        assert!(name.len() <= NAME_BYTES && name.ends_with("ü.png"), "{name}");
+        assert!(
+            name.len() <= NAME_BYTES && name.ends_with("ü.png"),
+            "{name}"
+        );
         assert_eq!(filename(&"a".repeat(300), b"x").len(), NAME_BYTES);
     }
 }

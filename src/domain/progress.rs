@@ -280,7 +280,9 @@ mod tests {
     fn written(text: &str) -> String {
         let executor = PublicId(uuid::Uuid::from_u128(7));
         let at = chrono::DateTime::from_timestamp_millis(1_893_553_445_123).unwrap();
-        let message = read(text).unwrap().message(executor, at, Some("echo".to_owned()));
+        let message = read(text)
+            .unwrap()
+            .message(executor, at, Some("echo".to_owned()));
         message.as_str().replace(RUN, "RUN")
     }
 
@@ -307,18 +309,51 @@ mod tests {
             ("{}", "frame takes run_public_id"),
             (r#"{"text_tail":"x"}"#, "frame takes run_public_id"),
             (r#"{"task_key":"a","process_id":"p"}"#, "not both"),
-            (r#"{"task_key":"a","claim_token":"t"}"#, "frame.run_public_id"),
-            (r#"{"run_public_id":"no","task_key":"a","claim_token":"t"}"#, "frame.run_public_id"),
-            (r#"{"run_public_id":"RUN","task_key":"-a","claim_token":"t"}"#, "frame.task_key"),
-            (r#"{"run_public_id":"RUN","task_key":"a"}"#, "frame.claim_token"),
-            (r#"{"run_public_id":"RUN","task_key":"a","claim_token":1}"#, "frame.claim_token"),
-            (r#"{"run_public_id":"RUN","task_key":"a","claim_token":"t","text_tail":1}"#, "frame.text_tail"),
-            (r#"{"run_public_id":"RUN","task_key":"a","claim_token":"t","structured":"\u0000"}"#, "U+0000"),
-            (r#"{"run_public_id":"RUN","process_id":"p"}"#, "frame.source"),
-            (&format!(r#"{{"run_public_id":"RUN","process_id":" ",{source}}}"#), "frame.process_id"),
+            (
+                r#"{"task_key":"a","claim_token":"t"}"#,
+                "frame.run_public_id",
+            ),
+            (
+                r#"{"run_public_id":"no","task_key":"a","claim_token":"t"}"#,
+                "frame.run_public_id",
+            ),
+            (
+                r#"{"run_public_id":"RUN","task_key":"-a","claim_token":"t"}"#,
+                "frame.task_key",
+            ),
+            (
+                r#"{"run_public_id":"RUN","task_key":"a"}"#,
+                "frame.claim_token",
+            ),
+            (
+                r#"{"run_public_id":"RUN","task_key":"a","claim_token":1}"#,
+                "frame.claim_token",
+            ),
+            (
+                r#"{"run_public_id":"RUN","task_key":"a","claim_token":"t","text_tail":1}"#,
+                "frame.text_tail",
+            ),
+            (
+                r#"{"run_public_id":"RUN","task_key":"a","claim_token":"t","structured":"\u0000"}"#,
+                "U+0000",
+            ),
+            (
+                r#"{"run_public_id":"RUN","process_id":"p"}"#,
+                "frame.source",
+            ),
+            (
+                &format!(r#"{{"run_public_id":"RUN","process_id":" ",{source}}}"#),
+                "frame.process_id",
+            ),
             (&format!(r#"{{"process_id":"p",{source}}}"#), "either"),
-            (&format!(r#"{{"run_public_id":"RUN","process_id":"p","lines":"x",{source}}}"#), "frame.lines"),
-            (r#"{"run_public_id":"RUN","process_id":"p","source":{"run_public_id":"RUN","task_key":"a"}}"#, "frame.source.claim_token"),
+            (
+                &format!(r#"{{"run_public_id":"RUN","process_id":"p","lines":"x",{source}}}"#),
+                "frame.lines",
+            ),
+            (
+                r#"{"run_public_id":"RUN","process_id":"p","source":{"run_public_id":"RUN","task_key":"a"}}"#,
+                "frame.source.claim_token",
+            ),
         ];
         for (sent, spot) in cases {
             let refusal = read(sent).unwrap_err();
@@ -337,6 +372,9 @@ mod tests {
         };
         let around = of(0).replace(' ', "").len() + RUN.len() - "RUN".len();
         assert!(read(&of(MAX_FRAME - around)).is_ok());
-        assert_eq!(read(&of(MAX_FRAME - around + 1)), Err(Refusal::FrameTooLarge));
+        assert_eq!(
+            read(&of(MAX_FRAME - around + 1)),
+            Err(Refusal::FrameTooLarge)
+        );
     }
 }

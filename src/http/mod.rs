@@ -13,6 +13,7 @@ pub mod health;
 pub mod member;
 pub mod operator;
 pub mod params;
+pub mod range;
 pub mod refusals;
 pub mod request_id;
 pub mod router;

@@ -307,6 +307,12 @@ static READ_CLAIM: Sql = Sql::new(
     &[Type::INT8, Type::UUID, Type::TEXT],
 );
 
+static RUN_EXISTS: Sql = Sql::new(
+    "inbox.run_exists",
+    "SELECT EXISTS (SELECT FROM runs WHERE account_id = $1 AND public_id = $2 AND deleted_at IS NULL)",
+    &[Type::INT8, Type::UUID],
+);
+
 /// The statements of this file.
 pub static STATEMENTS: &[&Sql] = &[
     &CLAIM_FACTS,
@@ -319,6 +325,7 @@ pub static STATEMENTS: &[&Sql] = &[
     &PAGE,
     &PAGE_UNCLAIMED,
     &READ_CLAIM,
+    &RUN_EXISTS,
 ];
 
 fn inbox_row(row: &Row) -> Result<InboxRow, Error> {
@@ -647,6 +654,18 @@ impl Store {
             })
         })
         .transpose()
+    }
+}
+
+impl Store {
+    /// Whether there is such a run in the account.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn run_exists(&self, account: AccountId, run: PublicId) -> Result<bool, Error> {
+        let conn = self.conn().await?;
+        let row = conn.query_one(&RUN_EXISTS, &[&account.0, &run.0]).await?;
+        Ok(row.get(0))
     }
 }
 

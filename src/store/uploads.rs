@@ -294,11 +294,8 @@ impl Store {
         bytes: &[u8],
     ) -> Result<(), Error> {
         let conn = self.conn().await?;
-        conn.execute(
-            &CHUNK_PUT,
-            &[&blob.account.0, &blob.id.0, &ordinal, &bytes],
-        )
-        .await?;
+        conn.execute(&CHUNK_PUT, &[&blob.account.0, &blob.id.0, &ordinal, &bytes])
+            .await?;
         Ok(())
     }
 
