@@ -453,8 +453,8 @@ CREATE TABLE uploads (
     filename     text NOT NULL,
     content_type text NOT NULL,
     byte_size    bigint NOT NULL,
-    sha256       bytea NOT NULL,
-    store        text NOT NULL,      -- where the bytes are: postgres, or the object store's name
+    sha256       bytea,              -- null while its bytes arrive: nothing may bind it yet
+    store        text NOT NULL,      -- where the bytes are: postgres, or the object store's URL
     creator_executor_id bigint,
     creator_member_id   bigint,
     bound_at     timestamptz,        -- first bound; unbound ones are reclaimed after a day
@@ -476,7 +476,7 @@ CREATE TABLE upload_chunks (
     account_id   bigint NOT NULL,
     upload_id    bigint NOT NULL,
     ordinal      int NOT NULL,
-    bytes        bytea NOT NULL,
+    bytes        bytea NOT NULL,     -- 256 KiB each, but for the last one
     PRIMARY KEY (account_id, upload_id, ordinal)
 );
 ALTER TABLE upload_chunks ALTER COLUMN bytes SET STORAGE EXTERNAL; -- media does not compress; slices stay cheap

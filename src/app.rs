@@ -7,6 +7,7 @@ use subtle::ConstantTimeEq as _;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::blobs::Blobs;
 use crate::bus::Bus;
 use crate::cable::Cable;
 use crate::commands::lane::Lanes;
@@ -28,6 +29,8 @@ pub struct Parts {
     pub config: Config,
     /// Postgres.
     pub store: Store,
+    /// The bytes of files.
+    pub blobs: Blobs,
     /// Redis, or the in-process bus.
     pub bus: Bus,
     /// The sockets that are open here.
@@ -59,10 +62,12 @@ impl App {
     )]
     pub fn new(config: Config) -> Result<Self, config::Error> {
         let store = Store::new(&config.database)?;
+        let blobs = Blobs::new(&config.blobs, store.clone())?;
         let bus = Bus::new(config.redis.as_ref())?;
         Ok(Self(Arc::new(Parts {
             lanes: Lanes::start(LANES, store.clone(), bus.clone()),
             store,
+            blobs,
             bus,
             cable: Cable::default(),
             replica_id: Uuid::now_v7(),

@@ -384,11 +384,81 @@ pub struct Sweeper {
     pub ttl: Duration,
 }
 
+/// Names the place that keeps the bytes of files.
+pub const BLOB_URL: &str = "NEXUS_BLOB_URL";
+
 /// Where the bytes of files live.
+#[derive(Debug, Clone)]
+pub struct Blobs {
+    /// Where new files go.
+    pub place: Place,
+    /// The `AWS_*` variables, for places in S3: region, keys, endpoint, as every AWS tool reads
+    /// them.
+    pub aws: BTreeMap<String, SecretString>,
+}
+
+/// A place that keeps the bytes of files; its text is the URL that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blobs {
-    /// In the database.
+pub enum Place {
+    /// The database.
     Postgres,
+    /// A bucket of S3, or of what speaks its protocol.
+    S3 {
+        /// The bucket.
+        bucket: String,
+        /// What object names begin with; may be empty.
+        prefix: String,
+    },
+    /// A folder, shared by all replicas.
+    File {
+        /// An absolute path.
+        path: String,
+    },
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Postgres => f.write_str("postgres"),
+            Self::S3 { bucket, prefix } if prefix.is_empty() => write!(f, "s3://{bucket}"),
+            Self::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+            Self::File { path } => write!(f, "file://{path}"),
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let takes = || {
+            Error::new(
+                BLOB_URL,
+                format!("takes postgres, s3://bucket/prefix or file:///path, not `{text}`"),
+            )
+        };
+        if text == "postgres" {
+            return Ok(Self::Postgres);
+        }
+        if let Some(rest) = text.strip_prefix("s3://") {
+            let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+            let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            let prefix = prefix.trim_matches('/');
+            if bucket.is_empty() || !bucket.chars().all(is_name) || prefix.contains("//") {
+                return Err(takes());
+            }
+            return Ok(Self::S3 {
+                bucket: bucket.to_owned(),
+                prefix: prefix.to_owned(),
+            });
+        }
+        match text.strip_prefix("file://") {
+            Some(path) if path.starts_with('/') && path.len() > 1 => Ok(Self::File {
+                path: path.trim_end_matches('/').to_owned(),
+            }),
+            _ => Err(takes()),
+        }
+    }
 }
 
 /// How logs look.
@@ -419,7 +489,7 @@ impl Config {
                     600_000,
                 )?),
             },
-            blobs: Blobs::Postgres,
+            blobs: blobs(source)?,
             log: log(source)?,
             operator_token: source
                 .get("NEXUS_OPERATOR_TOKEN")
@@ -482,6 +552,17 @@ fn redis(source: &Source) -> Result<Option<Redis>, Error> {
             .unwrap_or("default")
             .to_owned(),
     }))
+}
+
+fn blobs(source: &Source) -> Result<Blobs, Error> {
+    let place = source.get(BLOB_URL).unwrap_or("postgres").parse()?;
+    let aws = source
+        .values
+        .iter()
+        .filter(|(name, value)| name.starts_with("AWS_") && !value.trim().is_empty())
+        .map(|(name, value)| (name.clone(), value.trim().to_owned().into()))
+        .collect();
+    Ok(Blobs { place, aws })
 }
 
 fn http(source: &Source) -> Result<Http, Error> {
@@ -563,4 +644,49 @@ pub fn log(source: &Source) -> Result<Log, Error> {
         filter: source.get("NEXUS_LOG").unwrap_or("info").to_owned(),
         json,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_and_named_by_one_text() {
+        for (text, named) in [
+            ("postgres", "postgres"),
+            ("s3://bucket", "s3://bucket"),
+            ("s3://bucket/", "s3://bucket"),
+            ("s3://bucket/a/b/", "s3://bucket/a/b"),
+            ("file:///var/lib/nexus/", "file:///var/lib/nexus"),
+        ] {
+            let place: Place = text.parse().unwrap();
+            assert_eq!(place.to_string(), named);
+            assert_eq!(named.parse::<Place>(), Ok(place));
+        }
+        for text in [
+            "",
+            "s3",
+            "s3://",
+            "s3:///a",
+            "s3://a b",
+            "s3://b/a//c",
+            "file://a",
+            "file:///",
+            "gs://b",
+        ] {
+            let refused = text.parse::<Place>().unwrap_err();
+            assert_eq!(refused.variable, BLOB_URL, "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_of_s3_are_read_and_never_shown() {
+        let source = Source::of([
+            ("NEXUS_BLOB_URL".to_owned(), "s3://bucket/p".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY".to_owned(), "hush".to_owned()),
+        ]);
+        let blobs = blobs(&source).unwrap();
+        assert_eq!(blobs.aws["AWS_SECRET_ACCESS_KEY"].expose_secret(), "hush");
+        assert!(!format!("{blobs:?}").contains("hush"));
+    }
 }

@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod app;
+pub mod blobs;
 pub mod bus;
 pub mod cable;
 pub mod cli;

@@ -11,8 +11,9 @@ use crate::engine::commit::{self, Request};
 use crate::engine::mint::{self, Mint};
 use crate::store::credentials::ExecutorCaller;
 use crate::store::views::TaskView;
-use crate::store::{First, Locked, RunTarget};
+use crate::store::{self, First, Locked, RunTarget};
 
+#[derive(Clone)]
 struct Commit {
     target: RunTarget,
     key: TaskKey,
@@ -74,28 +75,48 @@ pub async fn commit(
     body: &Object,
 ) -> Result<TaskView, Error<Refusal>> {
     let submission = Submission::read(body);
-    let links = match &submission.payload {
+    let links: Vec<PublicId> = match &submission.payload {
         Ok(payload) => payload.links.iter().map(|link| link.upload).collect(),
         Err(_) => Vec::new(),
     };
-    let captures = app.store.captures(caller.account, &links).await?;
-    let target = RunTarget {
-        account: caller.account,
-        run,
+    let account = caller.account;
+    let captures = app.store.captures(account, &links).await?;
+    let commit = Commit {
+        target: RunTarget { account, run },
+        key,
+        caller,
+        request: Request {
+            token: token.map(mint::token_digest),
+            submission,
+            captures,
+        },
     };
-    let request = Request {
-        token: token.map(mint::token_digest),
-        submission,
-        captures,
-    };
-    let Done { task, .. } = app
-        .lanes
-        .execute(Commit {
-            target,
-            key,
-            caller,
-            request,
-        })
-        .await?;
-    task.ok_or_else(|| Error::Refused(CommitClaim::NotFound.into()))
+    match app.lanes.execute(commit.clone()).await {
+        Err(Error::Fault(fault @ store::Error::Expectation(_))) => {
+            look_again(app, commit, &links, fault).await
+        }
+        outcome => shown(outcome),
+    }
+}
+
+/// A write met other rows: if the sweep took a capture after it was read, nothing was committed, and
+/// the decision is another one without it. Anything else stays the fault it is.
+async fn look_again(
+    app: &App,
+    mut commit: Commit,
+    links: &[PublicId],
+    fault: store::Error,
+) -> Result<TaskView, Error<Refusal>> {
+    let captures = app.store.captures(commit.caller.account, links).await?;
+    if captures.len() == commit.request.captures.len() {
+        return Err(Error::Fault(fault));
+    }
+    commit.request.captures = captures;
+    shown(app.lanes.execute(commit).await)
+}
+
+fn shown(outcome: Result<Done<TaskNo>, Error<Refusal>>) -> Result<TaskView, Error<Refusal>> {
+    outcome?
+        .task
+        .ok_or_else(|| Error::Refused(CommitClaim::NotFound.into()))
 }

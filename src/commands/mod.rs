@@ -7,6 +7,7 @@
 //! commit and never fail it.
 
 pub mod announce;
+pub mod attachment;
 pub mod claim;
 pub mod commit;
 pub mod create;
@@ -15,12 +16,14 @@ pub mod expire;
 pub mod extend;
 pub mod inbox;
 pub mod lane;
+pub mod progress;
 pub mod provision;
 pub mod revoke;
 pub mod schedule;
 pub mod start;
 pub mod stop;
 pub(crate) mod transaction;
+pub mod upload;
 
 use crate::store;
 

@@ -134,7 +134,7 @@ impl From<store::Error> for ApiError {
                 )
             }
             _ => {
-                tracing::warn!(error = report, "a request met an unavailable database");
+                tracing::warn!(error = report, "a request met an unavailable store");
                 Self::unavailable("unavailable")
             }
         }

@@ -16,6 +16,7 @@ pub mod member;
 pub mod operator;
 pub mod params;
 pub mod path;
+pub mod range;
 pub mod refusals;
 pub mod request_id;
 pub mod router;

@@ -4,8 +4,8 @@ use axum::http::StatusCode;
 
 use super::error::ApiError;
 use crate::commands;
-use crate::commands::create;
-use crate::domain::{payload, refusal, steps};
+use crate::commands::{create, upload};
+use crate::domain::{payload, progress, refusal, steps};
 
 /// A refusal, as an answer.
 pub trait Refused: std::fmt::Display {
@@ -69,6 +69,29 @@ impl Refused for payload::Refusal {
 
     fn status(&self) -> StatusCode {
         StatusCode::UNPROCESSABLE_ENTITY
+    }
+}
+
+impl Refused for progress::Refusal {
+    fn word(&self) -> &'static str {
+        self.code()
+    }
+
+    fn status(&self) -> StatusCode {
+        StatusCode::UNPROCESSABLE_ENTITY
+    }
+}
+
+impl Refused for upload::Refusal {
+    fn word(&self) -> &'static str {
+        self.code()
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Broken(_) => StatusCode::BAD_REQUEST,
+        }
     }
 }
 

@@ -28,6 +28,9 @@ pub enum Error {
     /// A write met other rows than it was decided on. Under the run lock this is a bug.
     #[error("a write met other rows than it was decided on")]
     Expectation(#[source] tokio_postgres::Error),
+    /// The place that keeps the bytes of files did not do what was asked.
+    #[error("the files' store cannot be used")]
+    Files(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A stored value that no domain type has.
     #[error("{table}.{column} of {key} holds what it never should")]
     Inconsistent {
@@ -59,7 +62,7 @@ impl Error {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::GaveWay(_) => Remedy::RunAgain,
-            Self::Unavailable(_) | Self::Timeout(_) => Remedy::RetryLater,
+            Self::Unavailable(_) | Self::Timeout(_) | Self::Files(_) => Remedy::RetryLater,
             _ => Remedy::None,
         }
     }

@@ -297,7 +297,7 @@ static PAGE_UNCLAIMED: Sql = Sql::new(
 /// Whether the token is of the latest claim, and whether that claim is still live.
 static READ_CLAIM: Sql = Sql::new(
     "inbox.read_claim",
-    "SELECT t.kind, t.status, p.claimant_id AS live_by, p.claim_digest AS live_digest,
+    "SELECT nexus_now() AS now, t.kind, t.status, t.tool_name, p.claimant_id AS live_by, p.claim_digest AS live_digest,
             t.claimed_by_id AS settled_by, t.claim_digest AS settled_digest, r.run_id, t.task_no,
             (p.deadline_at <= CASE WHEN r.status = 'paused' THEN r.paused_at ELSE nexus_now() END) AS elapsed
        FROM runs r
@@ -305,6 +305,12 @@ static READ_CLAIM: Sql = Sql::new(
        LEFT JOIN parks p ON p.account_id = t.account_id AND p.run_id = t.run_id AND p.task_no = t.task_no
       WHERE r.account_id = $1 AND r.public_id = $2 AND r.deleted_at IS NULL",
     &[Type::INT8, Type::UUID, Type::TEXT],
+);
+
+static RUN_EXISTS: Sql = Sql::new(
+    "inbox.run_exists",
+    "SELECT EXISTS (SELECT FROM runs WHERE account_id = $1 AND public_id = $2 AND deleted_at IS NULL)",
+    &[Type::INT8, Type::UUID],
 );
 
 /// The statements of this file.
@@ -319,6 +325,7 @@ pub static STATEMENTS: &[&Sql] = &[
     &PAGE,
     &PAGE_UNCLAIMED,
     &READ_CLAIM,
+    &RUN_EXISTS,
 ];
 
 fn inbox_row(row: &Row) -> Result<InboxRow, Error> {
@@ -642,9 +649,23 @@ impl Store {
                 by: by.map(ExecutorId),
                 digest,
                 elapsed: row.get::<_, Option<bool>>("elapsed").unwrap_or(true),
+                tool_name: row.get("tool_name"),
+                now: row.get("now"),
             })
         })
         .transpose()
+    }
+}
+
+impl Store {
+    /// Whether there is such a run in the account.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn run_exists(&self, account: AccountId, run: PublicId) -> Result<bool, Error> {
+        let conn = self.conn().await?;
+        let row = conn.query_one(&RUN_EXISTS, &[&account.0, &run.0]).await?;
+        Ok(row.get(0))
     }
 }
 
@@ -684,4 +705,8 @@ pub struct ClaimState {
     pub digest: Option<Vec<u8>>,
     /// Whether its deadline has passed on the run's clock, or there is none any more.
     pub elapsed: bool,
+    /// The served name of its tool, on tool calls.
+    pub tool_name: Option<String>,
+    /// The database's time.
+    pub now: Timestamp,
 }

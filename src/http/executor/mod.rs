@@ -5,8 +5,11 @@
 
 mod announcement;
 mod bootstrap;
+mod attachments;
 mod commit;
 mod inbox;
+mod progress;
+mod uploads;
 
 use axum::Router;
 
@@ -19,4 +22,7 @@ pub fn routes() -> Router<App> {
         .merge(announcement::routes())
         .merge(inbox::routes())
         .merge(commit::routes())
+        .merge(uploads::routes())
+        .merge(attachments::routes())
+        .merge(progress::routes())
 }
