@@ -195,7 +195,8 @@ async fn many(
         let mut secrets = Vec::new();
         let mut rows = Vec::new();
         for row in listed {
-            if rows.len() + claimed.len() < limit && claim::decide(&row.facts, None).is_ok() {
+            let room = rows.len() + claimed.len() < limit;
+            if room && row.listable && claim::decide(&row.facts, None).is_ok() {
                 let secret = mint.token();
                 rows.push(wanted(row.run, row.task, row.facts.generation, &secret));
                 secrets.push(secret);

@@ -71,7 +71,8 @@ pub struct Listed {
     pub run: RunId,
     /// Number in its run.
     pub task: TaskNo,
-    /// Whether it can be listed now: its run works, and no other member of the pool took it.
+    /// Whether it can be listed now: its run works and is not tombstoned, and no other member of
+    /// the pool took it.
     pub listable: bool,
     /// What a claim of it would be judged on.
     pub facts: claim::Facts,
@@ -133,7 +134,7 @@ macro_rules! row_joins {
 /// What a claim is judged on, beside [`row_columns`] or alone: from r, t, p, its principal pm.
 macro_rules! judged_columns {
     () => {
-        "r.status AS run_status, r.force_stopped, r.principal_id, r.declaring_agent_id,
+        "r.status AS run_status, r.force_stopped, r.deleted_at IS NOT NULL AS tombstoned, r.principal_id, r.declaring_agent_id,
          pm.kind AS principal_kind, pm.controlling_human_id,
          EXISTS (SELECT 1 FROM grants g JOIN members cm ON cm.account_id = g.account_id AND cm.member_id = g.member_id
                    JOIN workspaces gw ON gw.account_id = g.account_id AND gw.workspace_id = g.workspace_id
@@ -186,7 +187,7 @@ static GRANT: Sql = Sql::new(
               JOIN parks p ON p.account_id = $1 AND p.run_id = v.run_id AND p.task_no = v.task_no
               JOIN runs r ON r.account_id = $1 AND r.run_id = v.run_id
              WHERE p.kind = 'tool_call' AND p.claimed_at IS NULL AND p.generation = v.generation AND NOT p.clock_frozen
-               AND r.status IN ('running', 'canceling') AND NOT r.force_stopped
+               AND r.status IN ('running', 'canceling') AND NOT r.force_stopped AND r.deleted_at IS NULL
                AND EXISTS (SELECT 1 FROM executors e WHERE e.account_id = $1 AND e.executor_id = $2
                               AND e.status = 'active' AND e.credential_epoch = $7 AND e.shutdown_at IS NULL)
              ORDER BY p.run_id, p.task_no
@@ -216,7 +217,7 @@ static GRANT_ONE: Sql = Sql::new(
                 WHERE p.account_id = $1 AND p.run_id = $3 AND p.task_no = $4 AND p.generation = $5
                   AND p.kind = 'tool_call' AND p.claimed_at IS NULL AND NOT p.clock_frozen
                   AND EXISTS (SELECT 1 FROM runs r WHERE r.account_id = $1 AND r.run_id = $3
-                                 AND r.status IN ('running', 'canceling') AND NOT r.force_stopped)
+                                 AND r.status IN ('running', 'canceling') AND NOT r.force_stopped AND r.deleted_at IS NULL)
                   AND EXISTS (SELECT 1 FROM executors e WHERE e.account_id = $1 AND e.executor_id = $2
                                  AND e.status = 'active' AND e.credential_epoch = $7 AND e.shutdown_at IS NULL)
             RETURNING p.*)
@@ -682,7 +683,10 @@ fn listed(row: &Row, caller: Caller) -> Result<Listed, Error> {
         park_no: ParkNo(row.get("park_no")),
         run: RunId(row.get("run_id")),
         task: facts.task,
-        listable: working && !facts.force_stopped && !taken_by_another,
+        listable: working
+            && !facts.force_stopped
+            && !taken_by_another
+            && !row.get::<_, bool>("tombstoned"),
         row: inbox_row(row)?,
         facts,
     })

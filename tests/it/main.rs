@@ -2,13 +2,24 @@
 
 mod announcement;
 mod auth_coverage;
+mod bad_input;
 mod boundaries;
+mod budget;
 mod cable;
 mod catalogue;
+mod claims;
+mod commits;
 mod conventions;
+mod expiry;
+mod extends;
+mod fan_in;
+mod faults;
 mod foreign_clients;
+mod hang_up;
 mod harness;
 mod lifecycle;
+mod outages;
+mod plans;
 mod provision;
 mod scratch;
 mod serve;

@@ -4,8 +4,8 @@
 //! another plane gets the one 401.
 
 mod announcement;
-mod bootstrap;
 mod attachments;
+mod bootstrap;
 mod commit;
 mod inbox;
 mod progress;

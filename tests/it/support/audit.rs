@@ -69,7 +69,7 @@ const PROVISIONING: &[Audit] = &[
 ];
 
 /// Every audit, by subject.
-pub const AUDITS: &[&[Audit]] = &[PROVISIONING];
+pub const AUDITS: &[&[Audit]] = &[PROVISIONING, super::audit_graph::GRAPH];
 
 /// Runs every audit; panics with the name and the rows of each that is breached.
 pub async fn check(client: &Client) {

@@ -141,7 +141,11 @@ async fn build_template(client: &Client, maintenance: &str, template: &str) {
 impl TestDatabase {
     /// A fresh clone.
     pub async fn create() -> Self {
-        let maintenance = maintenance_url();
+        Self::create_on(maintenance_url()).await
+    }
+
+    /// A fresh clone on that server.
+    pub async fn create_on(maintenance: String) -> Self {
         let client = connect(&maintenance).await;
         let template = template_name();
         ensure_template(&client, &maintenance, &template).await;

@@ -9,9 +9,13 @@
 )]
 
 pub mod audit;
+pub mod audit_graph;
 pub mod database;
 pub mod fixture;
+pub mod fleet;
 pub mod http;
+pub mod proxy;
+pub mod raw;
 pub mod seed;
 pub mod source;
 
@@ -71,6 +75,7 @@ impl Drop for Replica {
 pub struct Setup {
     replicas: usize,
     values: Vec<(String, String)>,
+    server: Option<String>,
 }
 
 impl Setup {
@@ -86,9 +91,23 @@ impl Setup {
         self
     }
 
+    /// A database of that server, given by a maintenance URL, in place of the shared one.
+    pub fn on(mut self, server: &str) -> Self {
+        self.server = Some(server.to_owned());
+        self
+    }
+
     /// Starts them.
     pub async fn start(self) -> TestApp {
-        let database = TestDatabase::create().await;
+        let database = match &self.server {
+            Some(server) => TestDatabase::create_on(server.clone()).await,
+            None => TestDatabase::create().await,
+        };
+        self.start_over(database).await
+    }
+
+    /// Starts them over that database.
+    pub async fn start_over(self, database: TestDatabase) -> TestApp {
         let mut source = Source::of([
             ("NEXUS_DATABASE_URL".to_owned(), database.url.clone()),
             ("NEXUS_LISTEN".to_owned(), "127.0.0.1:0".to_owned()),
@@ -153,6 +172,7 @@ impl TestApp {
         Setup {
             replicas: 1,
             values: Vec::new(),
+            server: None,
         }
     }
 
