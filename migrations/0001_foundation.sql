@@ -171,6 +171,15 @@ CREATE TABLE served_tools (
 );
 CREATE INDEX served_tools_by_name ON served_tools (account_id, name, executor_id);
 
+-- Accounts (member_id 0) and members whose suspension still has live runs to stop: written with the
+-- suspension, gone once none is left, or on resume.
+CREATE TABLE lost_authority (
+    account_id   bigint NOT NULL,
+    member_id    bigint NOT NULL,
+    lost_at      timestamptz NOT NULL DEFAULT nexus_now(),
+    PRIMARY KEY (account_id, member_id)
+);
+
 CREATE TABLE tokens (
     account_id       bigint NOT NULL,
     token_id         bigint GENERATED ALWAYS AS IDENTITY,

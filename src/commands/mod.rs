@@ -8,6 +8,7 @@
 
 pub mod announce;
 pub mod attachment;
+pub mod authority;
 pub mod claim;
 pub mod commit;
 pub mod create;

@@ -30,10 +30,9 @@ pub struct Address {
 
 /// Starts a ready row.
 pub fn start(graph: &mut Graph, no: TaskNo, candidates: &[Candidate]) {
-    match graph.task(no).map(|t| t.kind) {
-        Some(TaskKind::Tool) => start_tool(graph, no, candidates),
-        // Model rounds wait for a worker; awaits and joins are not authored by this release's doors.
-        _ => {}
+    // Model rounds wait for a worker; awaits and joins are not authored by this release's doors.
+    if graph.task(no).is_some_and(|t| t.kind == TaskKind::Tool) {
+        start_tool(graph, no, candidates);
     }
 }
 

@@ -67,8 +67,12 @@ static LIST: [Sql; 2] = [
 
 static SET_STATUS: Sql = Sql::new(
     "accounts.set_status",
-    "UPDATE accounts SET status = $2 WHERE public_id = $1
-     RETURNING account_id, public_id, name, status, created_at",
+    "WITH a AS (UPDATE accounts SET status = $2 WHERE public_id = $1
+        RETURNING account_id, public_id, name, status, created_at),
+     lost AS (INSERT INTO lost_authority (account_id, member_id) SELECT account_id, 0 FROM a WHERE $2 = 'suspended'
+        ON CONFLICT DO NOTHING),
+     found AS (DELETE FROM lost_authority l USING a WHERE $2 = 'active' AND l.account_id = a.account_id AND l.member_id = 0)
+     SELECT * FROM a",
     &[Type::UUID, Type::TEXT],
 );
 

@@ -3,8 +3,9 @@
 
 use tokio_postgres::types::Type;
 
+use super::due::Part;
 use super::{Error, RunTarget, Sql, Store};
-use crate::domain::{AccountId, ExecutorId, PublicId, TaskNo};
+use crate::domain::{AccountId, ExecutorId, MemberId, PublicId, RunId, TaskNo};
 
 static UNCLAIMED: Sql = Sql::new(
     "leaving.unclaimed",
@@ -45,8 +46,53 @@ static SHUTDOWN_DONE: Sql = Sql::new(
     &[Type::INT8, Type::INT8],
 );
 
+/// Suspensions that still have runs to stop.
+static LOST: Sql = Sql::new(
+    "leaving.lost",
+    "SELECT account_id, member_id FROM lost_authority WHERE account_id % $1 = $2 ORDER BY lost_at LIMIT $3",
+    &[Type::INT4, Type::INT4, Type::INT8],
+);
+
+/// Live runs of an account, or of one creator of it. Walks the account's runs: for suspensions.
+static LIVE: Sql = Sql::new(
+    "leaving.live",
+    "SELECT run_id, public_id FROM runs
+      WHERE account_id = $1 AND ($2 = 0 OR creator_id = $2) AND run_id > $3 AND deleted_at IS NULL
+        AND status IN ('running', 'paused', 'needs_attention', 'canceling')
+      ORDER BY run_id LIMIT $4",
+    &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
+);
+
+static LOST_SETTLED: Sql = Sql::new(
+    "leaving.lost_settled",
+    "DELETE FROM lost_authority WHERE account_id = $1 AND member_id = $2",
+    &[Type::INT8, Type::INT8],
+);
+
 /// The statements of this file.
-pub static STATEMENTS: &[&Sql] = &[&UNCLAIMED, &REVOKE_SETTLED, &SHUTDOWN_DONE];
+pub static STATEMENTS: &[&Sql] = &[
+    &UNCLAIMED,
+    &REVOKE_SETTLED,
+    &SHUTDOWN_DONE,
+    &LOST,
+    &LIVE,
+    &LOST_SETTLED,
+];
+
+/// An account that was suspended, or a member of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lost {
+    /// The account.
+    pub account: AccountId,
+    /// The member; none: the whole account.
+    pub member: Option<MemberId>,
+}
+
+impl Lost {
+    fn key(self) -> i64 {
+        self.member.map_or(0, |m| m.0)
+    }
+}
 
 impl Store {
     /// Unclaimed calls addressed to an executor, run by run, at most so many.
@@ -96,5 +142,58 @@ impl Store {
             .query_opt(&SHUTDOWN_DONE, &[&account.0, &executor.0])
             .await?;
         Ok(row.map(|row| PublicId(row.get(0))))
+    }
+
+    /// Suspensions that still have runs to stop, oldest first.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn lost_authority(&self, part: Part, limit: usize) -> Result<Vec<Lost>, Error> {
+        let (of, index) = part.numbers();
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = self
+            .conn()
+            .await?
+            .query(&LOST, &[&of, &index, &limit])
+            .await?;
+        Ok(rows
+            .iter()
+            .map(|row| Lost {
+                account: AccountId(row.get(0)),
+                member: Some(row.get(1)).filter(|m| *m != 0).map(MemberId),
+            })
+            .collect())
+    }
+
+    /// A page of the live runs under a suspension, behind that run.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn lost_live_runs(
+        &self,
+        lost: Lost,
+        after: RunId,
+        limit: usize,
+    ) -> Result<Vec<(RunId, PublicId)>, Error> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let conn = self.conn().await?;
+        let rows = conn
+            .query(&LIVE, &[&lost.account.0, &lost.key(), &after.0, &limit])
+            .await?;
+        Ok(rows
+            .iter()
+            .map(|row| (RunId(row.get(0)), PublicId(row.get(1))))
+            .collect())
+    }
+
+    /// Notes that a suspension has no run left to stop.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn lost_settled(&self, lost: Lost) -> Result<(), Error> {
+        let conn = self.conn().await?;
+        conn.execute(&LOST_SETTLED, &[&lost.account.0, &lost.key()])
+            .await
+            .map(|_| ())
     }
 }

@@ -113,7 +113,10 @@ static LIST: [Sql; 2] = keyset!("members.list", select!(), "m.account_id", "m.me
 
 static SET_STATUS: Sql = Sql::new(
     "members.set_status",
-    "UPDATE members SET status = $3 WHERE account_id = $1 AND member_id = $2",
+    "WITH lost AS (INSERT INTO lost_authority (account_id, member_id) SELECT $1, $2 WHERE $3 = 'suspended'
+        ON CONFLICT DO NOTHING),
+     found AS (DELETE FROM lost_authority WHERE $3 = 'active' AND account_id = $1 AND member_id = $2)
+     UPDATE members SET status = $3 WHERE account_id = $1 AND member_id = $2",
     &[Type::INT8, Type::INT8, Type::TEXT],
 );
 

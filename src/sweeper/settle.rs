@@ -19,6 +19,7 @@ use crate::commands;
 use crate::domain::hint::{Hint, WakeRole};
 use crate::domain::{AccountId, ExecutorId, PublicId, TaskNo};
 use crate::store;
+use crate::store::leaving::Lost;
 use crate::telemetry::chain;
 
 /// Settles in flight within one batch.
@@ -35,6 +36,10 @@ pub trait Settle: Send + Sync + 'static {
     fn schedule(&self, account: AccountId, run: PublicId) -> Settled<'_>;
     /// Settles up to `limit` rows of an executor that leaves.
     fn revoke(&self, account: AccountId, executor: ExecutorId, limit: usize) -> Settled<'_>;
+    /// Stops live runs under a suspension.
+    fn lose(&self, _lost: Lost) -> Settled<'_> {
+        std::future::ready(Ok(0)).boxed()
+    }
     /// Tells other candidates that a lease is free. A hint: nothing depends on it.
     fn nudge(&self) -> BoxFuture<'_, ()> {
         std::future::ready(()).boxed()
@@ -62,6 +67,10 @@ impl Settle for Commands {
 
     fn revoke(&self, account: AccountId, executor: ExecutorId, limit: usize) -> Settled<'_> {
         commands::revoke::settle(&self.0, account, executor, limit).boxed()
+    }
+
+    fn lose(&self, lost: Lost) -> Settled<'_> {
+        commands::authority::settle(&self.0, lost).boxed()
     }
 
     fn nudge(&self) -> BoxFuture<'_, ()> {

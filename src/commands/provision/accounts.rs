@@ -2,9 +2,11 @@
 
 use super::{Error, NOT_FOUND, new_public_id};
 use crate::app::App;
+use crate::commands::authority;
 use crate::domain::PublicId;
 use crate::domain::words::Standing;
 use crate::store::accounts::{self, Account};
+use crate::store::leaving::Lost;
 
 /// Makes an account of that name.
 ///
@@ -15,7 +17,8 @@ pub async fn create(app: &App, name: &str) -> Result<Account, Error> {
     Ok(accounts::insert(&app.store, public_id, name).await?)
 }
 
-/// Suspends an account: from now on all its bearers are refused. Idempotent.
+/// Suspends an account: from now on all its bearers are refused, and its live runs are stopped
+/// (`authority_lost`). Idempotent.
 ///
 /// Its sockets are cut by each replica's re-check within 5 s (`cable.md` §5): one hint a member
 /// and executor would be a storm.
@@ -23,7 +26,15 @@ pub async fn create(app: &App, name: &str) -> Result<Account, Error> {
 /// # Errors
 /// Not found; a fault of the database.
 pub async fn suspend(app: &App, id: PublicId) -> Result<Account, Error> {
-    set_status(app, id, Standing::Suspended).await
+    let account = set_status(app, id, Standing::Suspended).await?;
+    authority::lost(
+        app,
+        Lost {
+            account: account.id,
+            member: None,
+        },
+    );
+    Ok(account)
 }
 
 /// Resumes an account: its bearers are what they were. Idempotent.

@@ -2,9 +2,11 @@
 
 use super::{Error, NOT_FOUND, announce_authority, mint_bearer, new_public_id};
 use crate::app::App;
+use crate::commands::authority;
 use crate::commands::transaction::to_its_end;
 use crate::domain::words::{MemberKind, Plane, Standing};
 use crate::domain::{AccountId, MemberId, PublicId, refusal::Provision};
+use crate::store::leaving::Lost;
 use crate::store::members::{self, Member};
 use crate::store::tokens::{self, Owner};
 use crate::store::tx::Tx;
@@ -114,13 +116,21 @@ async fn rotate_once(app: App, member: Member) -> Result<(Member, String), Error
     Ok((member, token))
 }
 
-/// Suspends a member: its bearers, and those of an agent's address, are refused from now on.
+/// Suspends a member: its bearers, and those of an agent's address, are refused from now on, and
+/// the live runs it created are stopped (`authority_lost`).
 /// Idempotent.
 ///
 /// # Errors
 /// Not found; a fault of the database.
 pub async fn suspend(app: &App, id: PublicId) -> Result<Member, Error> {
     let member = set_status(app, id, Standing::Suspended).await?;
+    authority::lost(
+        app,
+        Lost {
+            account: member.account,
+            member: Some(member.id),
+        },
+    );
     let address = match member.kind {
         MemberKind::Agent => {
             executors::address_of_agent(&app.store, member.account, member.id).await?

@@ -4,6 +4,7 @@
 //! Invariants: started by a timer, never with arguments; idempotent; the next pass is the retry. A
 //! duty changes no task itself: it asks a command.
 
+mod authority;
 mod credentials;
 mod idempotency;
 mod parks;
@@ -50,6 +51,7 @@ pub fn settling() -> Vec<Box<dyn Duty>> {
         Box::<parks::Parks>::default(),
         Box::<ready::Ready>::default(),
         Box::<revocations::Revocations>::default(),
+        Box::<authority::Authority>::default(),
     ]
 }
 

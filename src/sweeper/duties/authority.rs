@@ -1,0 +1,63 @@
+//! `authority`: live runs of suspended accounts and members are stopped (`authority_lost`), until
+//! none is left.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::super::backoff::Backoff;
+use super::super::lead::Cx;
+use super::super::settle;
+use super::{Duty, Pass};
+use crate::store::Error;
+use crate::store::leaving::Lost;
+
+/// Suspensions looked at in one batch.
+const PAGE: usize = 64;
+
+/// The duty.
+#[derive(Default)]
+pub struct Authority {
+    backoff: Backoff<Lost>,
+}
+
+impl Duty for Authority {
+    fn name(&self) -> &'static str {
+        "authority"
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn run<'a>(&'a mut self, cx: &'a Cx) -> BoxFuture<'a, Result<Pass, Error>> {
+        self.batch(cx).boxed()
+    }
+}
+
+impl Authority {
+    async fn batch(&mut self, cx: &Cx) -> Result<Pass, Error> {
+        let page = cx.store.lost_authority(cx.part, PAGE).await?;
+        let now = Instant::now();
+        let work: Vec<_> = page
+            .into_iter()
+            .filter(|lost| !self.backoff.rests(lost, now))
+            .map(|lost| (lost, ()))
+            .collect();
+        let rows = settle::run(
+            cx,
+            "authority",
+            &mut self.backoff,
+            work,
+            |settle, lost, ()| settle.lose(lost),
+        )
+        .await;
+        Ok(Pass {
+            rows,
+            more: false,
+            lag: Duration::ZERO,
+        })
+    }
+}
