@@ -255,8 +255,9 @@ CREATE TABLE runs (
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000
 );
 CREATE INDEX runs_by_workspace ON runs (account_id, workspace_id, public_id);
--- Rarely true, so an update that leaves it alone stays HOT.
-CREATE INDEX runs_schedulable ON runs (account_id, run_id) WHERE schedulable;
+-- Rarely true, so an update that leaves it alone stays HOT. Of mixed directions, so that no other
+-- index gives this order: with stale statistics the planner walked every run by another key.
+CREATE INDEX runs_schedulable ON runs (account_id DESC, run_id) WHERE schedulable;
 
 CREATE TABLE tasks (
     account_id          bigint NOT NULL,

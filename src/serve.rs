@@ -35,7 +35,7 @@ use tokio_util::task::TaskTracker;
 use crate::app::App;
 use crate::config::{self, Config};
 use crate::http::{ApiError, health};
-use crate::store::{migrate, replicas};
+use crate::store::{self, migrate, replicas, test_clock};
 use crate::sweeper::Sweeper;
 use crate::telemetry;
 
@@ -286,8 +286,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // A test that forgets its server, or fails: dropping a runtime inside another one panics.
+        self.cut();
         if let Some(runtime) = self.runtime.take() {
-            self.cut();
             runtime.shutdown_background();
         }
     }
@@ -312,7 +312,10 @@ async fn schema_ready(app: &App) {
     let mut said: Option<(String, Instant)> = None;
     loop {
         let problem = match app.store.schema_version().await {
-            Ok(current) if current >= known => return,
+            Ok(current) if current >= known => match prepare_clock(app).await {
+                Ok(()) => return,
+                Err(fault) => telemetry::chain(&fault),
+            },
             Ok(current) => format!(
                 "the schema is at version {current} and this program needs {known}: run `nexus migrate`"
             ),
@@ -329,10 +332,16 @@ async fn schema_ready(app: &App) {
     }
 }
 
-fn run_roles(app: App, life: &Life) {
+/// Under `NEXUS_TEST_CLOCK` the database's clock becomes one that tests move.
+async fn prepare_clock(app: &App) -> Result<(), store::Error> {
     if app.config.test_clock {
         tracing::warn!("NEXUS_TEST_CLOCK is on: decisions use a clock that tests move");
+        test_clock::enable(&app.store).await?;
     }
+    Ok(())
+}
+
+fn run_roles(app: App, life: &Life) {
     if app.config.roles.sweeper {
         life.role_tasks
             .spawn(Sweeper::of(&app).run(life.roles.clone()));

@@ -24,6 +24,7 @@ use super::subscriptions::{Held, Outcome, Subscribe};
 use crate::app::App;
 use crate::bus::{Attachment, Channel, Listening};
 use crate::store::presence::Mark;
+use crate::telemetry;
 
 /// Between two pings of the protocol.
 const PING_EVERY: Duration = Duration::from_secs(3);
@@ -387,7 +388,7 @@ impl Connection {
             End::Told(reason) => (Some(reason), reason.close_code()),
         };
         if let Some(reason) = reason {
-            metrics::counter!("nexus_cable_disconnects_total", "reason" => reason.as_str())
+            metrics::counter!(telemetry::CABLE_DISCONNECTS, "reason" => reason.as_str())
                 .increment(1);
         }
         // Nothing is pushed behind a goodbye.

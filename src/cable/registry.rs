@@ -8,6 +8,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use super::socket::{Caller, Feed, Socket};
 use crate::store::presence::Mark;
+use crate::telemetry;
 
 /// Handshakes and subscribes that read the database at once: a storm of reconnects must leave
 /// connections for claims and commits.
@@ -81,7 +82,7 @@ impl Registry {
 
     fn counted(&self, count: usize) {
         self.count.send_replace(count);
-        metrics::gauge!("nexus_cable_sockets").set(u32::try_from(count).unwrap_or(u32::MAX));
+        metrics::gauge!(telemetry::CABLE_SOCKETS).set(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
     pub(super) fn sockets(&self) -> Vec<Arc<Socket>> {

@@ -17,6 +17,7 @@ use crate::domain::hint::FeedItems;
 use crate::domain::{AccountId, PublicId};
 use crate::store::credentials::{ExecutorCaller, MemberCaller};
 use crate::store::feeds::{Position, Reading, RunFeed};
+use crate::telemetry;
 
 /// Who a socket speaks for.
 #[derive(Debug, Clone)]
@@ -129,7 +130,7 @@ impl Socket {
         }
         let dropped = outbound.queue.take_dropped();
         if dropped > 0 {
-            metrics::counter!("nexus_cable_frames_dropped_total").increment(dropped);
+            metrics::counter!(telemetry::CABLE_DROPPED).increment(dropped);
         }
         self.bell.notify_one();
     }
@@ -216,6 +217,8 @@ struct Course {
     behind: bool,
     /// The highest position withheld.
     withheld: i64,
+    /// The highest position that was read again: its message may still be under way.
+    replayed: i64,
 }
 
 /// One subscription to a run's feed.
@@ -292,6 +295,7 @@ impl Feed {
         }
         for item in items {
             course.cursor = item.sequence;
+            course.replayed = item.sequence;
             let wanted = match self.items {
                 Items::Events => true,
                 Items::Lifecycle => crate::domain::feed::is_lifecycle(&item.r#type),
@@ -321,6 +325,9 @@ impl Feed {
         };
         if course.behind && item.items == FeedItems::Events {
             course.withheld = course.withheld.max(sequence);
+            return;
+        }
+        if item.sequence.is_some_and(|at| at <= course.replayed) {
             return;
         }
         course.cursor = course.cursor.max(sequence);
@@ -354,5 +361,146 @@ impl Listener for Feed {
             | Message::AuthorityChanged
             | Message::Wake => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::words::MemberKind;
+    use crate::domain::{MemberId, RunId};
+
+    fn feed_of(registry: &Arc<Registry>, items: Items) -> Arc<Feed> {
+        let caller = Caller::Member(MemberCaller {
+            account: AccountId(1),
+            id: MemberId(2),
+            public_id: PublicId(uuid::Uuid::nil()),
+            kind: MemberKind::Human,
+            token_id: 3,
+        });
+        let reading = Reading {
+            account: AccountId(1),
+            member: MemberId(2),
+            run: RunId(4),
+        };
+        let found = RunFeed {
+            run: RunId(4),
+            watermark: 9,
+        };
+        let host = PublicId(uuid::Uuid::nil());
+        Feed::new(
+            registry.enter(caller),
+            "\"i\"".into(),
+            items,
+            host,
+            reading,
+            found,
+        )
+    }
+
+    fn item(sequence: i64, r#type: &str) -> Item {
+        Item {
+            sequence,
+            r#type: r#type.to_owned(),
+            payload: "{}".to_owned(),
+            created_at: chrono::DateTime::UNIX_EPOCH,
+        }
+    }
+
+    fn live(item: &Item) -> Message {
+        Message::Feed(FeedMessage {
+            items: FeedItems::Events,
+            lifecycle: crate::domain::feed::is_lifecycle(&item.r#type),
+            sequence: Some(item.sequence),
+            message: item
+                .run_message(PublicId(uuid::Uuid::nil()))
+                .into_string()
+                .into(),
+        })
+    }
+
+    /// The positions of what waits to be written, after the confirmation.
+    fn written(feed: &Feed) -> Vec<i64> {
+        let sequence = |frame: &Frame| match &frame.body {
+            Body::Push(message) => {
+                let value: serde_json::Value = serde_json::from_str(message).unwrap();
+                value["event"]["sequence"].as_i64()
+            }
+            Body::Confirm | Body::Reject => None,
+        };
+        let frames = feed.socket().take(usize::MAX, usize::MAX);
+        frames.iter().filter_map(sequence).collect()
+    }
+
+    #[test]
+    fn a_feed_that_missed_items_hears_each_once_and_in_order() {
+        let registry = Arc::new(Registry::new());
+        let feed = feed_of(&registry, Items::Events);
+        feed.hear(&live(&item(9, "usage")));
+        assert_eq!(written(&feed), [0; 0], "nothing before the confirmation");
+        feed.open();
+        feed.hear(&live(&item(10, "usage")));
+        assert_eq!(feed.behind(), None);
+
+        feed.hear(&Message::Resynced);
+        assert_eq!(registry.take_behind().len(), 1);
+        let position = feed.behind().unwrap();
+        assert_eq!(position.after, 10);
+        // Announced while the missed ones are being read.
+        feed.hear(&live(&item(13, "usage")));
+        let missed = [item(11, "usage"), item(12, "usage")];
+        assert!(feed.catch_up(position, &missed, true), "13 is still owed");
+        let position = feed.behind().unwrap();
+        assert_eq!(position.after, 12);
+        assert!(!feed.catch_up(position, &[item(13, "usage")], true));
+        // Its message was still under way.
+        feed.hear(&live(&item(13, "usage")));
+        feed.hear(&live(&item(14, "usage")));
+        assert_eq!(written(&feed), [10, 11, 12, 13, 14]);
+    }
+
+    #[test]
+    fn a_reading_that_gave_all_it_may_is_followed_by_another() {
+        let registry = Arc::new(Registry::new());
+        let feed = feed_of(&registry, Items::Lifecycle);
+        feed.open();
+        feed.hear(&Message::Resynced);
+        feed.hear(&Message::Resynced);
+        assert_eq!(registry.take_behind().len(), 1, "owed once");
+        let first = feed.behind().unwrap();
+        let items = [item(10, "usage"), item(11, "turn_status")];
+        assert!(feed.catch_up(first, &items, false));
+        // A reading from a place that was passed meanwhile is not written twice.
+        assert!(feed.catch_up(first, &items, true));
+        let second = feed.behind().unwrap();
+        assert!(!feed.catch_up(second, &[item(12, "attention_required")], true));
+        assert_eq!(written(&feed), [11, 12]);
+    }
+
+    #[test]
+    fn a_feed_that_was_shut_owes_nothing() {
+        let registry = Arc::new(Registry::new());
+        let feed = feed_of(&registry, Items::Events);
+        feed.open();
+        feed.hear(&Message::Resynced);
+        let position = feed.behind().unwrap();
+        feed.shut();
+        assert_eq!(feed.behind(), None);
+        assert!(!feed.catch_up(position, &[item(10, "usage")], true));
+        feed.hear(&live(&item(11, "usage")));
+        assert_eq!(written(&feed), [0; 0]);
+    }
+
+    #[test]
+    fn nothing_is_queued_behind_a_goodbye() {
+        let registry = Arc::new(Registry::new());
+        let feed = feed_of(&registry, Items::Events);
+        feed.open();
+        written(&feed);
+        feed.socket().close(Reason::Unauthorized);
+        feed.socket().close(Reason::ServerRestart);
+        feed.hear(&live(&item(10, "usage")));
+        assert_eq!(written(&feed), [0; 0]);
+        assert_eq!(feed.socket().closing(), Some(Reason::Unauthorized));
     }
 }

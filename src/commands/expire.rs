@@ -4,7 +4,7 @@
 use super::Error;
 use super::lane::{Done, RunCommand};
 use crate::app::App;
-use crate::domain::{AccountId, RunId, TaskNo};
+use crate::domain::{AccountId, PublicId, TaskNo};
 use crate::engine::expire;
 use crate::engine::mint::Mint;
 use crate::store::{self, First, Locked, RunTarget};
@@ -51,12 +51,10 @@ impl RunCommand for Expire {
 pub async fn expire(
     app: &App,
     account: AccountId,
-    run: RunId,
+    run: PublicId,
     rows: Vec<TaskNo>,
 ) -> Result<usize, store::Error> {
-    let Some(target) = app.store.run_target(account, run).await? else {
-        return Ok(0);
-    };
+    let target = RunTarget { account, run };
     match app.lanes.execute(Expire { target, rows }).await {
         Ok(Done { answer, .. }) => Ok(answer),
         Err(Error::Fault(fault)) => Err(fault),

@@ -3,7 +3,7 @@
 use super::Error;
 use super::lane::{Done, RunCommand};
 use crate::app::App;
-use crate::domain::{AccountId, RunId};
+use crate::domain::{AccountId, PublicId};
 use crate::engine::mint::Mint;
 use crate::store::{self, First, Locked, RunTarget};
 
@@ -43,10 +43,8 @@ impl RunCommand for Schedule {
 ///
 /// # Errors
 /// A fault.
-pub async fn schedule(app: &App, account: AccountId, run: RunId) -> Result<usize, store::Error> {
-    let Some(target) = app.store.run_target(account, run).await? else {
-        return Ok(0);
-    };
+pub async fn schedule(app: &App, account: AccountId, run: PublicId) -> Result<usize, store::Error> {
+    let target = RunTarget { account, run };
     match app.lanes.execute(Schedule { target }).await {
         Ok(Done { answer, .. }) => Ok(usize::try_from(answer).unwrap_or(0)),
         Err(Error::Fault(fault)) => Err(fault),

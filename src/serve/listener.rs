@@ -352,3 +352,6 @@ impl Drop for Beating {
         self.pulse.set(Phase::Idle(Instant::now()));
     }
 }
+
+#[cfg(test)]
+mod tests;

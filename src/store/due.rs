@@ -8,7 +8,8 @@
 //! - the clock is a scalar sub-select: a volatile function beside the column could not bound the
 //!   index scan, and each tick would read every open park;
 //! - the due order is read from the index, never sorted: with stale statistics the planner would
-//!   collect a whole backlog for each page (measured), so sorting is off for that transaction;
+//!   collect a whole backlog for each page (measured), so other ways cost too much for that
+//!   transaction;
 //! - conditions on other columns than the index's come after the page: every scanned row is paid
 //!   for;
 //! - [`postpone`] never waits for a row lock, so it cannot join a deadlock.
@@ -20,7 +21,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::tx::{Batch, Tx};
 use super::{Error, Sql, Store};
-use crate::domain::{AccountId, ExecutorId, ParkNo, RunId, TaskNo, Timestamp};
+use crate::domain::{AccountId, ExecutorId, ParkNo, PublicId, RunId, TaskNo, Timestamp};
 
 /// Which share of the rows a sweeper looks after: `run_shard mod of = index`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct DuePark {
     pub account: AccountId,
     /// Its run.
     pub run: RunId,
+    /// Its run, as commands know it; none when the run is gone.
+    pub run_id: Option<PublicId>,
     /// Its task.
     pub task: TaskNo,
     /// Its place in the order.
@@ -70,24 +73,39 @@ pub struct DuePark {
     pub late: Duration,
 }
 
+/// A run that is owed a scheduling pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwedRun {
+    /// Its account.
+    pub account: AccountId,
+    /// The run.
+    pub run: RunId,
+    /// The run, as commands know it.
+    pub run_id: PublicId,
+}
+
 // For the transaction alone, so it works through a transaction pooler.
 static IN_ORDER: Sql = Sql::new(
     "due.in_order",
     "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
-            set_config('enable_seqscan', 'off', true)",
+            set_config('enable_seqscan', 'off', true), set_config('enable_incremental_sort', 'off', true),
+            set_config('jit', 'off', true)",
     &[],
 );
 
 static PARKS: Sql = Sql::new(
     "due.parks",
-    "SELECT account_id, run_id, task_no, park_no, due_at,
-            deadline_at > (SELECT nexus_now()) AS postponed,
-            (extract(epoch FROM (SELECT nexus_now()) - due_at) * 1000)::bigint AS late_ms
-       FROM parks
-      WHERE NOT clock_frozen AND due_at <= (SELECT nexus_now())
-        AND (due_at, park_no) > (coalesce($1, '-infinity'::timestamptz), $2)
-        AND run_shard % $3 = $4
-      ORDER BY due_at, park_no LIMIT $5",
+    "SELECT p.*, r.public_id
+       FROM (SELECT account_id, run_id, task_no, park_no, due_at,
+                    deadline_at > (SELECT nexus_now()) AS postponed,
+                    (extract(epoch FROM (SELECT nexus_now()) - due_at) * 1000)::bigint AS late_ms
+               FROM parks
+              WHERE NOT clock_frozen AND due_at <= (SELECT nexus_now())
+                AND (due_at, park_no) > (coalesce($1, '-infinity'::timestamptz), $2)
+                AND run_shard % $3 = $4
+              ORDER BY due_at, park_no LIMIT $5) p
+       LEFT JOIN LATERAL (SELECT public_id FROM runs
+                           WHERE account_id = p.account_id AND run_id = p.run_id LIMIT 1) r ON true",
     &[
         Type::TIMESTAMPTZ,
         Type::INT8,
@@ -109,7 +127,7 @@ static WINDOW: Sql = Sql::new(
 
 static OTHERS: Sql = Sql::new(
     "due.others",
-    "SELECT account_id, run_id, task_no, park_no, due_at, postponed, late_ms
+    "SELECT w.account_id, w.run_id, w.task_no, w.park_no, w.due_at, w.postponed, w.late_ms, r.public_id
        FROM (SELECT account_id, run_id, task_no, park_no, due_at,
                     deadline_at > (SELECT nexus_now()) AS postponed,
                     (extract(epoch FROM (SELECT nexus_now()) - due_at) * 1000)::bigint AS late_ms,
@@ -118,8 +136,10 @@ static OTHERS: Sql = Sql::new(
               WHERE NOT clock_frozen AND due_at <= coalesce($3, (SELECT nexus_now()))
                 AND (due_at, park_no) > (coalesce($1, '-infinity'::timestamptz), $2)
                 AND run_shard % $4 = $5 AND account_id <> ALL ($6)) w
-      WHERE rank <= $7
-      ORDER BY rank, due_at, park_no LIMIT $8",
+       LEFT JOIN LATERAL (SELECT public_id FROM runs
+                           WHERE account_id = w.account_id AND run_id = w.run_id LIMIT 1) r ON true
+      WHERE w.rank <= $7
+      ORDER BY w.rank, w.due_at, w.park_no LIMIT $8",
     &[
         Type::TIMESTAMPTZ,
         Type::INT8,
@@ -151,21 +171,28 @@ static POSTPONE: Sql = Sql::new(
 static SCHEDULABLE: Sql = Sql::new(
     "due.schedulable",
     "WITH RECURSIVE a AS (
-         (SELECT account_id, 1 AS n FROM runs WHERE schedulable AND account_id > $1 ORDER BY account_id LIMIT 1)
+         (SELECT account_id, 1 AS n FROM runs WHERE schedulable AND account_id < $1
+           ORDER BY account_id DESC, run_id LIMIT 1)
           UNION ALL
          (SELECT next.account_id, a.n + 1 FROM a CROSS JOIN LATERAL (
-              SELECT account_id FROM runs WHERE schedulable AND account_id > a.account_id
-               ORDER BY account_id LIMIT 1) next
+              SELECT account_id FROM runs WHERE schedulable AND account_id < a.account_id
+               ORDER BY account_id DESC, run_id LIMIT 1) next
            WHERE a.n < 64))
-     SELECT account_id, run_id FROM (
-         SELECT a.account_id, r.run_id, row_number() OVER (PARTITION BY a.account_id ORDER BY r.run_id) AS rank
-           FROM a LEFT JOIN LATERAL (
-                SELECT run_id FROM runs
-                 WHERE schedulable AND account_id = a.account_id
+     SELECT a.account_id, r.run_id, r.public_id
+       FROM a LEFT JOIN LATERAL (
+            SELECT run_id, public_id, row_number() OVER () AS rank FROM (
+                SELECT run_id, public_id FROM runs
+                 WHERE schedulable AND account_id >= a.account_id AND account_id <= a.account_id
                    AND run_id % $2 = $3 AND run_id <> ALL ($4)
-                 ORDER BY run_id LIMIT 64) r ON true) w
-      ORDER BY rank, account_id LIMIT $5",
-    &[Type::INT8, Type::INT4, Type::INT4, Type::INT8_ARRAY, Type::INT8],
+                 ORDER BY account_id DESC, run_id LIMIT 64) o) r ON true
+      ORDER BY r.rank, a.account_id LIMIT $5",
+    &[
+        Type::INT8,
+        Type::INT4,
+        Type::INT4,
+        Type::INT8_ARRAY,
+        Type::INT8,
+    ],
 );
 
 static LEAVING: Sql = Sql::new(
@@ -194,6 +221,7 @@ fn due_park(row: &Row) -> DuePark {
     DuePark {
         account: AccountId(row.get("account_id")),
         run: RunId(row.get("run_id")),
+        run_id: row.get::<_, Option<uuid::Uuid>>("public_id").map(PublicId),
         task: TaskNo(row.get("task_no")),
         key: DueKey {
             due_at: row.get("due_at"),
@@ -301,31 +329,37 @@ pub async fn postpone(store: &Store, parks: &[DuePark]) -> Result<u64, Error> {
         .await
 }
 
-/// Runs that are owed a scheduling pass, of up to 64 accounts behind that one, without those runs;
-/// and the last of these accounts, none when there is no account behind.
+/// Runs that are owed a scheduling pass, of up to 64 accounts below that one (from the highest when
+/// none is given), without those runs; and the lowest of these accounts, none when there is none
+/// below.
 ///
 /// # Errors
 /// A fault of the database.
 pub async fn schedulable(
     store: &Store,
     part: Part,
-    after: AccountId,
+    below: Option<AccountId>,
     but: &[RunId],
     limit: usize,
-) -> Result<(Vec<(AccountId, RunId)>, Option<AccountId>), Error> {
+) -> Result<(Vec<OwedRun>, Option<AccountId>), Error> {
     let (of, index) = part.numbers();
     let but: Vec<i64> = but.iter().map(|r| r.0).collect();
-    let rows = store
-        .conn()
-        .await?
-        .query(&SCHEDULABLE, &[&after.0, &of, &index, &but, &count(limit)])
-        .await?;
+    let below = below.map_or(i64::MAX, |account| account.0);
+    let limit = count(limit);
+    let params: Vec<&(dyn ToSql + Sync)> = vec![&below, &of, &index, &but, &limit];
+    let rows = in_order(store, &SCHEDULABLE, params).await?;
     let account = |row: &Row| AccountId(row.get("account_id"));
     let runs = rows
         .iter()
-        .filter_map(|row| Some((account(row), RunId(row.get::<_, Option<i64>>("run_id")?))))
+        .filter_map(|row| {
+            Some(OwedRun {
+                account: account(row),
+                run: RunId(row.get::<_, Option<i64>>("run_id")?),
+                run_id: PublicId(row.get("public_id")),
+            })
+        })
         .collect();
-    Ok((runs, rows.iter().map(account).max()))
+    Ok((runs, rows.iter().map(account).min()))
 }
 
 /// Executors whose revocation or shutdown still has rows to settle, behind that one.

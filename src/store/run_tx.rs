@@ -17,8 +17,9 @@ use super::rows::{self, executor_columns, park_columns, run_columns, task_column
 use super::tx::{Batch, Tx};
 use super::views::{self, TaskView};
 use super::{Error, Sql, Store, apply};
-use crate::domain::hint::Hint;
-use crate::domain::{AccountId, ExecutorId, PublicId, RunId, TaskKey, TaskNo};
+use crate::domain::feed;
+use crate::domain::hint::{FeedItems, FeedKind, Hint};
+use crate::domain::{AccountId, ExecutorId, PublicId, TaskKey, TaskNo};
 use crate::engine::facts::{Caller, Candidate, Edge, Served};
 use crate::engine::graph::{Graph, Want};
 
@@ -300,7 +301,6 @@ pub static STATEMENTS: &[&Sql] = &[
     &LOAD_CALLERS,
     &LOAD_ADDRESSEES,
     &LOAD_FAILURES,
-    &TARGET,
 ];
 
 /// Columns of one kind of load, one entry a wanted row.
@@ -431,33 +431,7 @@ impl Loads {
     }
 }
 
-static TARGET: Sql = Sql::new(
-    "run_tx.target",
-    "SELECT public_id FROM runs WHERE account_id = $1 AND run_id = $2 AND deleted_at IS NULL",
-    &[Type::INT8, Type::INT8],
-);
-
 impl Store {
-    /// A run by its inner id, as commands name it.
-    ///
-    /// # Errors
-    /// A fault.
-    pub async fn run_target(
-        &self,
-        account: AccountId,
-        run: RunId,
-    ) -> Result<Option<RunTarget>, Error> {
-        let row = self
-            .conn()
-            .await?
-            .query_opt(&TARGET, &[&account.0, &run.0])
-            .await?;
-        Ok(row.map(|row| RunTarget {
-            account,
-            run: PublicId(row.get(0)),
-        }))
-    }
-
     /// Locks runs and loads what their commands must see at first: one round trip. Runs that do
     /// not exist, or that somebody holds while `held` says skip, are not in the answer.
     ///
@@ -562,7 +536,7 @@ impl RunTx {
     pub fn hints(&self) -> Vec<Hint> {
         self.runs
             .values()
-            .flat_map(|l| l.graph.changes.hints.iter().cloned())
+            .flat_map(|locked| hints_of(&locked.graph))
             .collect()
     }
 
@@ -699,6 +673,26 @@ impl RunTx {
             }
         }
     }
+}
+
+/// Whom to tell of what, and the run's new feed items.
+fn hints_of(graph: &Graph) -> impl Iterator<Item = Hint> + '_ {
+    let run = graph.run.public_id;
+    let items = graph.changes.events.iter().map(move |(sequence, event)| {
+        let item = feed::Item {
+            sequence: *sequence,
+            r#type: event.kind().to_owned(),
+            payload: event.payload(run).into_string(),
+            created_at: graph.now,
+        };
+        Hint::Feed {
+            kind: FeedKind::Run,
+            host: run,
+            items: FeedItems::Events,
+            message: item.run_message(run),
+        }
+    });
+    graph.changes.hints.iter().cloned().chain(items)
 }
 
 fn target_of(row: &Row) -> RunTarget {

@@ -113,7 +113,10 @@ struct Rota {
     entries: Vec<Entry>,
     lags: Lags,
     stop: CancellationToken,
-    seen: Option<Timestamp>,
+    /// One rota of a lead watches the clock, or each step would count twice.
+    watches_clock: bool,
+    /// The last reading, and when it was taken on the monotonic clock.
+    seen: Option<(Timestamp, Instant)>,
 }
 
 /// Why a batch may not begin.
@@ -144,6 +147,7 @@ impl Rota {
         lags: Lags,
         stop: CancellationToken,
     ) -> Self {
+        let watches_clock = duties.iter().any(|d| !d.deletes());
         let entries = duties
             .into_iter()
             .map(|duty| Entry {
@@ -158,6 +162,7 @@ impl Rota {
             entries,
             lags,
             stop,
+            watches_clock,
             seen: None,
         }
     }
@@ -258,21 +263,26 @@ impl Rota {
         if !fence.ours || fence.partitions != self.cx.part.of {
             return Err(Barred::Over);
         }
-        self.watch_clock(fence.now);
+        if self.watches_clock {
+            self.watch_clock(fence.now);
+        }
         Ok(())
     }
 
     /// Database time that steps back is logged and counted; nothing is compensated
     /// (`admission.md` §9).
     fn watch_clock(&mut self, now: Timestamp) {
-        if let Some(seen) = self.seen
-            && seen - now > chrono::Duration::seconds(1)
-        {
-            let back_ms = (seen - now).num_milliseconds();
-            tracing::warn!(back_ms, "the database's clock stepped back");
-            metrics::counter!(telemetry::CLOCK_STEPS).increment(1);
+        let read_at = Instant::now();
+        if let Some((seen, seen_at)) = self.seen {
+            let passed = chrono::Duration::from_std(read_at - seen_at).unwrap_or_default();
+            let back = seen + passed - now;
+            if back > chrono::Duration::seconds(1) {
+                let back_ms = back.num_milliseconds();
+                tracing::warn!(back_ms, "the database's clock stepped back");
+                metrics::counter!(telemetry::CLOCK_STEPS).increment(1);
+            }
         }
-        self.seen = Some(now);
+        self.seen = Some((now, read_at));
     }
 }
 

@@ -17,7 +17,7 @@ use super::lead::Cx;
 use crate::app::App;
 use crate::commands;
 use crate::domain::hint::{Hint, WakeRole};
-use crate::domain::{AccountId, ExecutorId, RunId, TaskNo};
+use crate::domain::{AccountId, ExecutorId, PublicId, TaskNo};
 use crate::store;
 use crate::telemetry::chain;
 
@@ -30,9 +30,9 @@ pub type Settled<'a> = BoxFuture<'a, Result<usize, store::Error>>;
 /// The commands of sweeping. Each re-checks everything under the run lock.
 pub trait Settle: Send + Sync + 'static {
     /// Settles what is due among these tasks of a run.
-    fn expire(&self, account: AccountId, run: RunId, tasks: Vec<TaskNo>) -> Settled<'_>;
+    fn expire(&self, account: AccountId, run: PublicId, tasks: Vec<TaskNo>) -> Settled<'_>;
     /// Starts what is ready in a run.
-    fn schedule(&self, account: AccountId, run: RunId) -> Settled<'_>;
+    fn schedule(&self, account: AccountId, run: PublicId) -> Settled<'_>;
     /// Settles up to `limit` rows of an executor that leaves.
     fn revoke(&self, account: AccountId, executor: ExecutorId, limit: usize) -> Settled<'_>;
     /// Tells other candidates that a lease is free. A hint: nothing depends on it.
@@ -52,11 +52,11 @@ impl Commands {
 }
 
 impl Settle for Commands {
-    fn expire(&self, account: AccountId, run: RunId, tasks: Vec<TaskNo>) -> Settled<'_> {
+    fn expire(&self, account: AccountId, run: PublicId, tasks: Vec<TaskNo>) -> Settled<'_> {
         commands::expire::expire(&self.0, account, run, tasks).boxed()
     }
 
-    fn schedule(&self, account: AccountId, run: RunId) -> Settled<'_> {
+    fn schedule(&self, account: AccountId, run: PublicId) -> Settled<'_> {
         commands::schedule::schedule(&self.0, account, run).boxed()
     }
 

@@ -1,53 +1,44 @@
-//! A database of its own for each test, on the server that `NEXUS_TEST_DATABASE_URL` names.
+//! What the tests of sweeping and of a replica's life share: a database, with a connection past every
+//! server under test, and configurations for servers on free ports.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::time::{Duration, Instant};
 
 use nexus::config::{Config, Source};
 use nexus::store::migrate;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
-const DEFAULT_URL: &str = "postgres://postgres@127.0.0.1:6543/postgres";
+use crate::support::database::TestDatabase;
+pub use crate::support::database::connect;
 
-/// A database that is dropped by [`Scratch::finish`].
+/// A database and a way into it.
 pub struct Scratch {
     /// Its URL.
     pub url: String,
     /// A connection past every server under test.
     pub sql: Client,
-    name: String,
-}
-
-fn server_url() -> String {
-    std::env::var("NEXUS_TEST_DATABASE_URL").unwrap_or_else(|_| DEFAULT_URL.to_owned())
-}
-
-pub async fn connect(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
+    database: TestDatabase,
 }
 
 impl Scratch {
-    /// An empty database.
-    #[allow(clippy::disallowed_methods, reason = "a name that no other test has")]
-    pub async fn empty() -> Self {
-        let name = format!("nexus_it_{}", uuid::Uuid::new_v4().simple());
-        let server = server_url();
-        let admin = connect(&server).await;
-        admin
-            .batch_execute(&format!("CREATE DATABASE {name}"))
-            .await
-            .unwrap();
-        let (base, _) = server.rsplit_once('/').unwrap();
-        let url = format!("{base}/{name}");
-        let sql = connect(&url).await;
-        Self { url, sql, name }
-    }
-
     /// A migrated database.
     pub async fn migrated() -> Self {
-        let scratch = Self::empty().await;
-        scratch.migrate().await;
+        let database = TestDatabase::create().await;
+        Self {
+            url: database.url.clone(),
+            sql: database.connect().await,
+            database,
+        }
+    }
+
+    /// One that no migration has seen.
+    pub async fn empty() -> Self {
+        let scratch = Self::migrated().await;
+        scratch
+            .sql
+            .batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+            .await
+            .unwrap();
         scratch
     }
 
@@ -72,11 +63,7 @@ impl Scratch {
     /// Drops the database.
     pub async fn finish(self) {
         drop(self.sql);
-        connect(&server_url())
-            .await
-            .batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name))
-            .await
-            .unwrap();
+        self.database.remove().await;
     }
 
     /// One number.
@@ -85,7 +72,7 @@ impl Scratch {
     }
 }
 
-/// Polls until a condition holds; panics with the words after `limit`.
+/// Polls until a condition holds; panics with the words after `limit`. Tells how long it took.
 pub async fn eventually<F>(limit: Duration, what: &str, mut holds: impl FnMut() -> F) -> Duration
 where
     F: Future<Output = bool>,

@@ -1,5 +1,6 @@
 //! The life of a replica over real sockets: start, waiting for the schema, bounds, the graceful
 //! stop, the kill; and the binary itself.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};

@@ -2,6 +2,7 @@
 //!
 //! `Expiry` stands for the command that settles: like the real one it re-checks each row in the
 //! statement that settles it, and notes what it settled, so that "once" can be counted.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use nexus::domain::{AccountId, ExecutorId, RunId, TaskNo};
+use nexus::domain::{AccountId, ExecutorId, PublicId, TaskNo};
 use nexus::store::due::{self, Part};
 use nexus::store::{self, Store, leases, replicas, retention};
 use nexus::sweeper::{Hold, Pace, Settle, Settled, Sweeper};
@@ -19,7 +20,12 @@ use uuid::Uuid;
 use crate::scratch::{Scratch, connect, eventually};
 
 /// What a test does to a settle before it happens.
-type Disturb = Box<dyn Fn(AccountId, RunId) -> Disturbance + Send + Sync>;
+type Disturb = Box<dyn Fn(AccountId, i64) -> Disturbance + Send + Sync>;
+
+/// The inner id that a run of these tests has.
+fn number(run: PublicId) -> i64 {
+    i64::try_from(run.0.as_u128()).unwrap()
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Disturbance {
@@ -61,14 +67,14 @@ impl Expiry {
     async fn settle(
         &self,
         account: AccountId,
-        run: RunId,
+        run: i64,
         tasks: Vec<TaskNo>,
     ) -> Result<usize, store::Error> {
         match (self.disturb)(account, run) {
             Disturbance::None => {}
             Disturbance::Nothing => return Ok(0),
             Disturbance::Fails => {
-                return Err(store::Error::inconsistent("runs", "status", run.0));
+                return Err(store::Error::inconsistent("runs", "status", run));
             }
             Disturbance::Panics => panic!("a settle that panics"),
             Disturbance::Freezes(time) => std::thread::sleep(time),
@@ -79,44 +85,46 @@ impl Expiry {
             .query(
                 "DELETE FROM parks WHERE account_id = $1 AND run_id = $2 AND task_no = ANY ($3)
                     AND NOT clock_frozen AND deadline_at <= nexus_now() RETURNING task_no",
-                &[&account.0, &run.0, &tasks],
+                &[&account.0, &run, &tasks],
             )
             .await?;
         let mut settled = self.settled.lock().unwrap();
         for row in &rows {
-            *settled.entry((run.0, row.get(0))).or_default() += 1;
+            *settled.entry((run, row.get(0))).or_default() += 1;
         }
         Ok(rows.len())
     }
 }
 
 impl Settle for Expiry {
-    fn expire(&self, account: AccountId, run: RunId, tasks: Vec<TaskNo>) -> Settled<'_> {
+    fn expire(&self, account: AccountId, run: PublicId, tasks: Vec<TaskNo>) -> Settled<'_> {
         async move {
             assert!(tasks.len() <= 64, "at most 64 rows a transaction");
+            let run = number(run);
             let before = {
                 let mut in_flight = self.in_flight.lock().unwrap();
-                let n = in_flight.entry(run.0).or_default();
+                let n = in_flight.entry(run).or_default();
                 *n += 1;
                 *n
             };
             assert_eq!(before, 1, "one settle in flight per run");
-            self.calls.lock().unwrap().push((account.0, run.0));
+            self.calls.lock().unwrap().push((account.0, run));
             let settled = self.settle(account, run, tasks).await;
-            self.in_flight.lock().unwrap().insert(run.0, 0);
+            self.in_flight.lock().unwrap().insert(run, 0);
             settled
         }
         .boxed()
     }
 
-    fn schedule(&self, account: AccountId, run: RunId) -> Settled<'_> {
+    fn schedule(&self, account: AccountId, run: PublicId) -> Settled<'_> {
         async move {
-            self.calls.lock().unwrap().push((account.0, run.0));
+            let run = number(run);
+            self.calls.lock().unwrap().push((account.0, run));
             let rows = self
                 .sql
                 .execute(
                     "UPDATE runs SET schedulable = false WHERE account_id = $1 AND run_id = $2 AND schedulable",
-                    &[&account.0, &run.0],
+                    &[&account.0, &run],
                 )
                 .await?;
             Ok(rows as usize)
@@ -234,14 +242,26 @@ fn once(contenders: &[&Contender]) -> usize {
 
 const TTL: Duration = Duration::from_secs(1);
 
-/// Parks of `runs` runs with `each` tasks, due since `ago`, as an SQL interval.
-async fn parks(scratch: &Scratch, account: i64, first_run: i64, runs: i64, each: i32, ago: &str) {
+/// Runs whose public ids are their numbers.
+async fn runs(scratch: &Scratch, account: i64, first: i64, n: i64, schedulable: bool) {
+    let sql = format!(
+        "INSERT INTO runs (account_id, run_id, public_id, workspace_id, creator_id, principal_id, status,
+                           approval_mode, created_at, schedulable)
+         SELECT {account}, r, lpad(to_hex(r), 32, '0')::uuid, 1, 1, 1, 'running', 'bypass', nexus_now(), {schedulable}
+           FROM generate_series({first}::bigint, {first}::bigint + {n} - 1) r"
+    );
+    scratch.sql.batch_execute(&sql).await.unwrap();
+}
+
+/// Parks of `n` runs with `each` tasks, due since `ago`, as an SQL interval.
+async fn parks(scratch: &Scratch, account: i64, first_run: i64, n: i64, each: i32, ago: &str) {
+    runs(scratch, account, first_run, n, false).await;
     let sql = format!(
         "INSERT INTO parks (account_id, run_id, task_no, kind, deadline_at, due_at, timeout_ms,
                             replayable, generation, started_at, run_shard)
          SELECT {account}, r, t, 'tool_call', nexus_now() - interval '{ago}', nexus_now() - interval '{ago}',
                 1000, true, 1, nexus_now() - interval '1 day', r % 64
-           FROM generate_series({first_run}::bigint, {first_run}::bigint + {runs} - 1) r,
+           FROM generate_series({first_run}::bigint, {first_run}::bigint + {n} - 1) r,
                 generate_series(1, {each}) t"
     );
     scratch.sql.batch_execute(&sql).await.unwrap();
@@ -359,21 +379,30 @@ async fn a_page_of_due_parks_walks_the_due_index_and_stops_at_now() {
 #[tokio::test]
 async fn owed_runs_are_found_without_reading_the_others() {
     let scratch = Scratch::migrated().await;
-    runs(&scratch, 1, 1, 20_000).await;
+    // Statistics that say that every run is owed a pass, when hardly one is.
     scratch
         .sql
-        .batch_execute("UPDATE runs SET schedulable = false WHERE run_id % 5000 <> 0")
+        .batch_execute("ALTER TABLE runs SET (autovacuum_enabled = off)")
         .await
         .unwrap();
-    for statistics in ["SELECT 1", "VACUUM ANALYZE runs"] {
+    runs(&scratch, 1, 1, 20_000, true).await;
+    scratch
+        .sql
+        .batch_execute("ANALYZE runs; UPDATE runs SET schedulable = false WHERE run_id % 5000 <> 0")
+        .await
+        .unwrap();
+    for statistics in ["SELECT 1", "VACUUM runs", "ANALYZE runs"] {
         scratch.sql.batch_execute(statistics).await.unwrap();
         for mode in MODES {
-            let plan = plan(&scratch, "due.schedulable", "0, 1, 0, '{}', 256", mode).await;
-            assert!(plan.contains("runs_schedulable"), "{plan}");
+            let last = i64::MAX.to_string();
+            let arguments = format!("{last}, 1, 0, '{{}}', 256");
+            let plan = plan(&scratch, "due.schedulable", &arguments, mode).await;
+            assert_eq!(plan.matches("using runs_schedulable").count(), 3, "{plan}");
             assert!(
-                !plan.contains("runs_pkey") && !plan.contains("Seq Scan on runs"),
+                !plan.contains("runs_pkey") && !plan.contains("Seq Scan"),
                 "{plan}"
             );
+            assert!(plan.starts_with("Limit (actual rows=4 "), "{plan}");
         }
     }
     scratch.finish().await;
@@ -673,7 +702,10 @@ async fn a_clock_that_steps_back_is_counted() {
         .await
         .unwrap();
     let leader = Contender::plain(&scratch, TTL);
-    eventually(TTL, "a leader", async || holder(&scratch).await.is_some()).await;
+    eventually(3 * TTL, "a first look", async || {
+        scratch.count("SELECT count(*) FROM sweeps").await > 0
+    })
+    .await;
     scratch
         .sql
         .batch_execute("UPDATE test_clock SET offset_ms = -1500")
@@ -703,8 +735,8 @@ async fn a_page_of_rows_that_cannot_be_settled_hides_nobody() {
         .await
         .unwrap();
     parks(&scratch, 1, 101, 12, 1000, "1 hour").await;
-    let nothing = |_, run: RunId| {
-        if run.0 <= 112 {
+    let nothing = |_, run| {
+        if run <= 112 {
             Disturbance::Nothing
         } else {
             Disturbance::None
@@ -741,10 +773,11 @@ async fn one_accounts_backlog_delays_no_other_account() {
     let calls = Arc::clone(&expiry.calls);
     let leader = sweeper(&scratch, expiry);
     leader.force("parks").await.unwrap();
-    let calls = calls.lock().unwrap();
-    let turn = calls.iter().position(|(account, _)| *account == 2);
+    let turn = {
+        let calls = calls.lock().unwrap();
+        calls.iter().position(|(account, _)| *account == 2)
+    };
     assert!(turn.is_some_and(|turn| turn <= 4), "{turn:?}");
-    drop(calls);
     scratch.finish().await;
 }
 
@@ -802,7 +835,7 @@ async fn paused_rows_are_never_looked_at() {
 async fn one_runs_error_or_panic_stops_neither_its_batch_nor_the_next_ones() {
     let scratch = Scratch::migrated().await;
     parks(&scratch, 1, 1, 20, 1, "1 hour").await;
-    let disturb = |_, run: RunId| match run.0 {
+    let disturb = |_, run| match run {
         5 => Disturbance::Fails,
         6 => Disturbance::Panics,
         _ => Disturbance::None,
@@ -891,24 +924,53 @@ async fn a_thousand_due_rows_of_one_run_are_settled_in_bounded_pieces() {
     scratch.finish().await;
 }
 
-// ------------------------------------------------------------------ the other duties
-
-async fn runs(scratch: &Scratch, account: i64, first: i64, n: i64) {
-    let sql = format!(
-        "INSERT INTO runs (account_id, run_id, public_id, workspace_id, creator_id, principal_id, status,
-                           approval_mode, created_at, schedulable)
-         SELECT {account}, r, gen_random_uuid(), 1, 1, 1, 'running', 'bypass', nexus_now(), true
-           FROM generate_series({first}::bigint, {first}::bigint + {n} - 1) r"
-    );
-    scratch.sql.batch_execute(&sql).await.unwrap();
+#[tokio::test]
+async fn ten_thousand_rows_due_at_once_are_settled_once_each_on_four_partitions() {
+    // admission.md §11 check 10; the settling itself is as cheap here as a statement can be.
+    let scratch = Scratch::migrated().await;
+    let store = store(&scratch);
+    leases::set_partitions(&store, 4).await.unwrap();
+    parks(&scratch, 1, 1, 2500, 4, "1 second").await;
+    let contenders = [
+        Contender::plain(&scratch, 2 * TTL),
+        Contender::plain(&scratch, 2 * TTL),
+    ];
+    eventually(Duration::from_secs(10), "all settled", async || {
+        left(&scratch, "true").await == 0
+    })
+    .await;
+    let [a, b] = contenders;
+    assert_eq!(once(&[&a, &b]), 10_000);
+    a.stop().await;
+    b.stop().await;
+    scratch.finish().await;
 }
+
+#[tokio::test]
+async fn the_oldest_rows_are_settled_first() {
+    // admission.md §11 check 9: after a time without sweepers the backlog drains oldest first.
+    let scratch = Scratch::migrated().await;
+    for (first, ago) in [(1, "1 minute"), (1001, "3 minutes"), (2001, "2 minutes")] {
+        parks(&scratch, 1, first, 300, 1, ago).await;
+    }
+    let expiry = Expiry::plain(&scratch).await;
+    let calls = Arc::clone(&expiry.calls);
+    assert_eq!(forced(&scratch, expiry, "parks").await, 900);
+    let order: Vec<i64> = calls.lock().unwrap().iter().map(|c| c.1 / 1000).collect();
+    // Pages follow each other; within one, settles run beside each other.
+    assert!(order[..256].iter().all(|age| *age == 1));
+    assert!(order[900 - 256..].iter().all(|age| *age == 0));
+    scratch.finish().await;
+}
+
+// ------------------------------------------------------------------ the other duties
 
 #[tokio::test]
 async fn runs_that_are_owed_a_pass_get_it_accounts_in_turn() {
     let scratch = Scratch::migrated().await;
-    runs(&scratch, 1, 1, 1000).await;
+    runs(&scratch, 1, 1, 1000, true).await;
     for account in 2..=100 {
-        runs(&scratch, account, 10_000 + account, 1).await;
+        runs(&scratch, account, 10_000 + account, 1, true).await;
     }
     let expiry = Expiry::plain(&scratch).await;
     let calls = Arc::clone(&expiry.calls);

@@ -3,6 +3,7 @@
 //! Its first extractor is always [`MemberCaller`](super::auth::MemberCaller): a bearer of another
 //! plane gets the one 401.
 
+mod events;
 mod executors;
 mod runs;
 mod workspaces;
@@ -14,6 +15,7 @@ use crate::app::App;
 /// Its routes.
 pub fn routes() -> Router<App> {
     Router::new()
+        .merge(events::routes())
         .merge(executors::routes())
         .merge(runs::routes())
         .merge(workspaces::routes())

@@ -18,7 +18,7 @@ use super::super::backoff::Backoff;
 use super::super::lead::{self, Cx};
 use super::super::settle;
 use super::{Duty, Pass};
-use crate::domain::{AccountId, RunId, TaskNo};
+use crate::domain::{AccountId, PublicId, RunId, TaskNo};
 use crate::store::Error;
 use crate::store::due::{self, DueKey, DuePark};
 
@@ -89,7 +89,7 @@ impl Parks {
             "parks",
             &mut self.backoff,
             by_run(&due),
-            |settle, (account, run), tasks| {
+            |settle, (account, _), (run, tasks)| {
                 async move {
                     let mut settled = 0;
                     for tasks in tasks.chunks(ROWS_A_RUN) {
@@ -121,28 +121,32 @@ impl Parks {
     }
 }
 
-/// The tasks of each run once, runs in the order of their oldest row, accounts taking turns.
-fn by_run(due: &[DuePark]) -> Vec<((AccountId, RunId), Vec<TaskNo>)> {
-    let mut tasks: BTreeMap<(AccountId, RunId), Vec<TaskNo>> = BTreeMap::new();
-    let mut order: Vec<(usize, (AccountId, RunId))> = Vec::new();
+/// What is due of one run.
+type OfRun = (PublicId, Vec<TaskNo>);
+
+/// The tasks of each run once, runs in the order of their oldest row, accounts taking turns. A park
+/// whose run is gone is nobody's to settle: the audit of the database tells of it.
+fn by_run(due: &[DuePark]) -> Vec<((AccountId, RunId), OfRun)> {
+    let mut works: BTreeMap<(AccountId, RunId), (usize, usize, OfRun)> = BTreeMap::new();
     let mut runs_of: BTreeMap<AccountId, usize> = BTreeMap::new();
-    for park in due {
-        let key = (park.account, park.run);
-        let of_run = tasks.entry(key).or_insert_with(|| {
+    for (place, park) in due.iter().enumerate() {
+        let Some(run) = park.run_id else {
+            continue;
+        };
+        let (_, _, (_, tasks)) = works.entry((park.account, park.run)).or_insert_with(|| {
             let rank = runs_of.entry(park.account).or_default();
-            order.push((*rank, key));
             *rank += 1;
-            Vec::new()
+            (*rank, place, (run, Vec::new()))
         });
-        if !of_run.contains(&park.task) {
-            of_run.push(park.task);
+        if !tasks.contains(&park.task) {
+            tasks.push(park.task);
         }
     }
-    // Stable: within a rank, in due order.
-    order.sort_by_key(|(rank, _)| *rank);
-    order
+    let mut works: Vec<_> = works.into_iter().collect();
+    works.sort_by_key(|(_, (rank, place, _))| (*rank, *place));
+    works
         .into_iter()
-        .map(|(_, key)| (key, tasks.remove(&key).unwrap_or_default()))
+        .map(|(key, (_, _, work))| (key, work))
         .collect()
 }
 
@@ -155,6 +159,7 @@ mod tests {
         DuePark {
             account: AccountId(account),
             run: RunId(run),
+            run_id: Some(PublicId(uuid::Uuid::from_u128(1))),
             task: TaskNo(task),
             key: DueKey {
                 due_at: chrono::DateTime::UNIX_EPOCH,
@@ -177,7 +182,7 @@ mod tests {
         ];
         let order: Vec<(i64, Vec<i32>)> = by_run(&due)
             .into_iter()
-            .map(|((_, run), tasks)| (run.0, tasks.iter().map(|t| t.0).collect()))
+            .map(|((_, run), (_, tasks))| (run.0, tasks.iter().map(|t| t.0).collect()))
             .collect();
         assert_eq!(
             order,

@@ -21,8 +21,8 @@ const PAGE: usize = 256;
 /// The duty.
 #[derive(Default)]
 pub struct Ready {
-    /// The last account of the last page; accounts behind it are next.
-    after: Option<AccountId>,
+    /// The lowest account of the last page; accounts below it are next.
+    below: Option<AccountId>,
     /// Whether this rotation over the accounts did something.
     progress: bool,
     backoff: Backoff<(AccountId, RunId)>,
@@ -50,16 +50,18 @@ impl Ready {
             .into_iter()
             .map(|(_, run)| run)
             .collect();
-        let after = self.after.take().unwrap_or(AccountId(0));
-        let (page, last) = due::schedulable(&cx.store, cx.part, after, &resting, PAGE).await?;
-        self.after = last;
-        let work = page.into_iter().map(|key| (key, ())).collect();
+        let (page, last) = due::schedulable(&cx.store, cx.part, self.below, &resting, PAGE).await?;
+        self.below = last;
+        let work = page
+            .into_iter()
+            .map(|owed| ((owed.account, owed.run), owed.run_id))
+            .collect();
         let rows = settle::run(
             cx,
             "ready",
             &mut self.backoff,
             work,
-            |settle, (account, run), ()| settle.schedule(account, run),
+            |settle, (account, _), run| settle.schedule(account, run),
         )
         .await;
         self.progress |= rows > 0;

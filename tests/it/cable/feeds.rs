@@ -103,7 +103,7 @@ async fn a_thousand_items_arrive_in_order() {
     for batch in 0..10 {
         let hints = (0..100)
             .map(|n| {
-                item.sequence = batch * 100 + n;
+                item.sequence = batch * 100 + n + 1;
                 feed(
                     run.public_id,
                     FeedItems::Events,
@@ -113,12 +113,46 @@ async fn a_thousand_items_arrive_in_order() {
             .collect();
         bus.announce(hints).await;
         for n in 0..100 {
-            item.sequence = batch * 100 + n;
+            item.sequence = batch * 100 + n + 1;
             cable
                 .expect_push(&channel, item.run_message(run.public_id).as_str())
                 .await;
         }
     }
     cable.close().await;
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_page_of_replay_is_strictly_after_its_position_and_knows_the_watermark() {
+    use nexus::store::feeds;
+    let app = TestApp::start().await;
+    let mut world = World::new(&app).await;
+    let run = world.run().await;
+    for _ in 0..5 {
+        world.event(&run, "usage").await;
+    }
+    let store = &app.app().store;
+    let caller = nexus::domain::credential::Bearer::parse(&world.human.token).unwrap();
+    let caller = nexus::store::credentials::member(store, &caller)
+        .await
+        .unwrap()
+        .unwrap();
+    let found = feeds::run(store, &caller, world.workspace, run.public_id)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(found.watermark, 5);
+    let page = async |after, limit| {
+        let page = feeds::page(store, caller.account, found.run, after, limit)
+            .await
+            .unwrap();
+        let sequences: Vec<i64> = page.items.iter().map(|i| i.sequence).collect();
+        (sequences, page.watermark)
+    };
+    assert_eq!(page(0, 2).await, (vec![1, 2], 5));
+    assert_eq!(page(2, 200).await, (vec![3, 4, 5], 5));
+    // The watermark outlives what is asked for, and what has expired.
+    assert_eq!(page(5, 200).await, (vec![], 5));
     app.finish().await;
 }

@@ -1,6 +1,7 @@
 //! The cable over real sockets (`cable.md` §8, and the faults BR-078, BR-080, BR-082).
 //!
 //! What needs the run engine (which commands announce what, to whom) is tested with the commands.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod authority;
 mod backpressure;

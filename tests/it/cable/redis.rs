@@ -30,6 +30,10 @@ async fn start(port: u16) -> Child {
     let process = Command::new(found.path)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args(["--save", "", "--appendonly", "no"])
+        // A replica writes what its primary sends it.
+        .current_dir(std::env::temp_dir())
+        .args(["--dbfilename", &format!("nexus-test-{port}.rdb")])
+        .args(["--repl-diskless-load", "swapdb"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true)
@@ -84,6 +88,8 @@ pub enum Carry {
     To(SocketAddr),
     /// Swallows them: connections stay open, nothing arrives, nothing comes back.
     Nothing,
+    /// Keeps them for later.
+    Later,
 }
 
 /// A TCP proxy.
@@ -159,10 +165,13 @@ async fn carried(near: TcpStream, mut carry: watch::Receiver<Carry>) {
 async fn pump(
     from: &mut (impl tokio::io::AsyncRead + Unpin),
     to: &mut (impl tokio::io::AsyncWrite + Unpin),
-    carry: watch::Receiver<Carry>,
+    mut carry: watch::Receiver<Carry>,
 ) {
     let mut buffer = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
+        if carry.wait_for(|c| *c != Carry::Later).await.is_err() {
+            return;
+        }
         // A packet that is dropped is sent again by TCP only for a while; here it is gone, which
         // is what a connection sees whose other end was replaced meanwhile.
         let carried = matches!(*carry.borrow(), Carry::To(_));

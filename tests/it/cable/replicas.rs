@@ -84,6 +84,44 @@ async fn a_confirmed_subscription_misses_nothing_that_is_announced_afterwards() 
 }
 
 #[tokio::test]
+async fn a_confirmation_waits_for_its_channel_but_not_for_ever() {
+    let redis = Redis::start().await;
+    let wire = Wire::to(redis.address()).await;
+    let app = two_replicas(wire.port).await;
+    let mut world = World::new(&app).await;
+    let executor = world.executor().await;
+    becomes(&app, "ok").await;
+    let mut cable = Cable::open(app.on(0), &executor.token).await;
+    let run = world.run().await;
+    let mut member = Cable::open(app.on(0), &world.human.token).await;
+    let channel = run_channel(world.workspace, run.public_id, "events");
+    wire.carry(Carry::Later);
+    member.command("subscribe", &channel).await;
+    let early = tokio::time::timeout(Duration::from_millis(500), member.next()).await;
+    assert!(early.is_err(), "not attached yet: {early:?}");
+    wire.carry(Carry::To(redis.address()));
+    member.expect(&super::client::confirmed(&channel)).await;
+    cable.subscribe(INBOX).await;
+    hears(&app, &mut cable, &executor, "k").await;
+
+    // A Redis that does not answer holds nobody up for long.
+    let other = world.run().await;
+    let channel = run_channel(world.workspace, other.public_id, "events");
+    wire.carry(Carry::Later);
+    let since = tokio::time::Instant::now();
+    member.subscribe(&channel).await;
+    assert!(since.elapsed() < Duration::from_secs(4));
+    let item = world.event(&other, "usage").await;
+    let message = item.run_message(other.public_id);
+    // It was confirmed early, so it is read again once attached.
+    wire.carry(Carry::To(redis.address()));
+    member.expect_push(&channel, message.as_str()).await;
+    cable.close().await;
+    member.close().await;
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_waiter_of_another_replica_hears_its_executors_hints() {
     let redis = Redis::start().await;
     let app = two_replicas(redis.port()).await;
@@ -241,6 +279,30 @@ async fn br_078_a_server_that_became_a_read_only_replica_is_left() {
         .unwrap();
     becomes(&app, "degraded").await;
     hears(&app, &mut cable, &executor, "after").await;
+    cable.close().await;
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_full_redis_still_carries_pushes() {
+    let redis = Redis::start().await;
+    let app = two_replicas(redis.port()).await;
+    let mut world = World::new(&app).await;
+    let executor = world.executor().await;
+    let client = redis::Client::open(format!("redis://{}/", redis.address())).unwrap();
+    let mut admin = client.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("CONFIG")
+        .arg(&["SET", "maxmemory", "1"])
+        .exec_async(&mut admin)
+        .await
+        .unwrap();
+    let mut cable = Cable::inbox(app.on(1), &executor.token).await;
+    hears(&app, &mut cable, &executor, "k").await;
+    let minute = Duration::from_secs(60);
+    let bus = &app.replicas[0].app.bus;
+    assert_eq!(bus.charge("x", minute).await.count, 1);
+    assert_eq!(bus.charge("x", minute).await.count, 2, "counted here");
+    hears(&app, &mut cable, &executor, "l").await;
     cable.close().await;
     app.finish().await;
 }
