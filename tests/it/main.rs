@@ -1,4 +1,8 @@
 //! The one integration binary: a list of modules. `make test` starts what they need.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that unwraps says where it failed"
+)]
 
 mod announcement;
 mod auth_coverage;

@@ -3,6 +3,7 @@
 mod concurrency;
 mod credentials;
 mod discovery;
+mod hints;
 mod lists;
 mod refusals;
 mod resources;

@@ -45,13 +45,13 @@ async fn a_member_finds_the_machines_that_are_eligible_for_it() {
         assert!(can_read(&app, &private, token).await);
     }
     for token in [&bob.token, &bobs_agent.token] {
-        assert_eq!(found(&app, "runner", token).await, [f.runner.id.clone()]);
+        assert_eq!(found(&app, "runner", token).await, [f.runner.id.as_str()]);
         assert!(!can_read(&app, &private, token).await);
         assert!(can_read(&app, &f.provider, token).await);
     }
     assert_eq!(
         found(&app, "tool_provider", &bob.token).await,
-        [f.provider.id.clone()]
+        [f.provider.id.as_str()]
     );
     // An application is no machine, whoever asks; a neighbour's machine is not there.
     assert!(!can_read(&app, &f.application, &f.agent.token).await);
@@ -88,7 +88,7 @@ async fn what_is_revoked_shutting_down_or_without_a_token_is_not_found() {
     .ok(200);
     assert_eq!(
         found(&app, "runner", &f.human.token).await,
-        [f.runner.id.clone()]
+        [f.runner.id.as_str()]
     );
     for gone in [&revoked, &leaving, &tokenless] {
         assert!(!can_read(&app, gone, &f.human.token).await);

@@ -132,7 +132,7 @@ async fn a_member_lists_the_workspaces_it_can_read_and_no_others() {
     down.reverse();
     assert_eq!(down, readable);
     let agent = walk(&app, path, &f.agent.token, "workspaces", "public_id").await;
-    assert_eq!(agent, [f.workspace.clone()]);
+    assert_eq!(agent, [f.workspace.as_str()]);
     let stranger = create_human(&app, &f.account, "stranger").await;
     assert!(
         walk(&app, path, &stranger.token, "workspaces", "public_id")

@@ -179,8 +179,10 @@ fn raw_string(rest: &str) -> Option<(usize, usize)> {
 /// The length of a character literal, so that `'"'` opens no string; none for a lifetime.
 fn char_literal(rest: &str) -> Option<usize> {
     let inner = rest.strip_prefix('\'')?;
-    if inner.starts_with('\\') {
-        return inner[1..].find('\'').map(|at| at + 3);
+    if let Some(escape) = inner.strip_prefix('\\') {
+        // The escaped character may be a quote itself.
+        let escaped = escape.chars().next()?.len_utf8();
+        return escape[escaped..].find('\'').map(|at| at + escaped + 3);
     }
     let c = inner.chars().next()?;
     inner[c.len_utf8()..]
@@ -193,7 +195,7 @@ fn a_source_text_is_split_into_code_and_literals() {
     let source = r##"
         // SELECT in a comment
         let a = "x \" // no comment"; /* "none" */
-        let b = r#"raw " one"#; let c = '"'; let d: &'static str = "";
+        let b = r#"raw " one"#; let c = ['"', '\'']; let d: &'static str = "";
     "##;
     let (text, code, strings) = split(source);
     assert_eq!(strings, [r#"x \" // no comment"#, r#"raw " one"#, ""]);
