@@ -115,6 +115,8 @@ CREATE TABLE grants (
     created_at   timestamptz NOT NULL DEFAULT nexus_now(),
     PRIMARY KEY (account_id, workspace_id, member_id)
 );
+-- What a member can read, listed from the member's side.
+CREATE INDEX grants_by_member ON grants (account_id, member_id, workspace_id);
 
 CREATE TABLE executors (
     account_id              bigint NOT NULL,
@@ -123,7 +125,7 @@ CREATE TABLE executors (
     kind                    text NOT NULL CHECK (kind IN ('agent_application', 'runner', 'tool_provider')),
     manager_id              bigint,           -- machines: the human who manages it
     agent_id                bigint,           -- agent applications: their agent
-    registration_identifier text NOT NULL,    -- machines: what the installer says; applications: the agent's id
+    registration_identifier text NOT NULL,    -- machines: what the installer says; applications: empty, their key is the agent
     assignment_scope        text CHECK (assignment_scope IN ('user_private', 'account_wide')),
     display_name            text NOT NULL,
     status                  text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'revoked')),

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::bus::Bus;
+use crate::cable::Cable;
 use crate::commands::lane::Lanes;
 use crate::config::{self, Config};
 use crate::engine::mint::Mint;
@@ -29,6 +30,8 @@ pub struct Parts {
     pub store: Store,
     /// Redis, or the in-process bus.
     pub bus: Bus,
+    /// The sockets that are open here.
+    pub cable: Cable,
     /// What executes commands that write runs.
     pub lanes: Lanes,
     /// This replica's id, new at each start.
@@ -61,6 +64,7 @@ impl App {
             lanes: Lanes::start(LANES, store.clone(), bus.clone()),
             store,
             bus,
+            cable: Cable::default(),
             replica_id: Uuid::now_v7(),
             draining: CancellationToken::new(),
             config,

@@ -1,10 +1,14 @@
-//! The `nexus` binary: arguments, configuration, then the library.
+//! The `nexus` binary: arguments, then the library.
+//!
+//! Commands that a process *is* (`serve`, `migrate`, `dev`) read the configuration; commands that
+//! a person types at a server (`runs`, `inbox`, `admin`, `runner`, `demo`) are `nexus::cli`.
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
+use clap::{ArgMatches, Args as _, Command, CommandFactory as _, FromArgMatches as _};
+use nexus::cli::{self, Cli};
 use nexus::config::{self, Config, Source};
-use nexus::dev::test_services;
+use nexus::dev::{run, test_services};
 use nexus::serve::options;
 use nexus::store::migrate;
 use nexus::telemetry::{self, chain};
@@ -17,17 +21,45 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
-/// The commands of a server are dispatched here, by the first argument; a person's are
-/// [`nexus::cli`]'s, whose global flags mean nothing to a server.
 fn main() -> ExitCode {
     // Two providers could be linked; this is the one.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let first = std::env::args().nth(1);
-    let outcome = match first.as_deref() {
-        Some("serve") => serve(&matches_of(options::serve_command())),
-        Some("migrate") => migrate(&matches_of(options::migrate_command())),
-        Some("test-services") => services(),
-        _ => return nexus::cli::main(),
+    let own = own_commands();
+    let is_own = std::env::args()
+        .nth(1)
+        .is_some_and(|word| own.iter().any(|command| command.get_name() == word));
+    if is_own { run_own(own) } else { run_typed(own) }
+}
+
+/// What this process can be.
+fn own_commands() -> Vec<Command> {
+    vec![
+        options::serve_command(),
+        options::migrate_command(),
+        run::Arguments::augment_args(
+            Command::new("dev")
+                .about("Private servers, a replica, a runner and a demo run; until Ctrl-C"),
+        ),
+        test_services::Arguments::augment_args(
+            Command::new("test-services")
+                .about("One PostgreSQL and one Redis for a whole test run")
+                .hide(true),
+        ),
+    ]
+}
+
+fn run_own(own: Vec<Command>) -> ExitCode {
+    let matches = Command::new("nexus")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .subcommands(own)
+        .get_matches();
+    let outcome = match matches.subcommand() {
+        Some(("serve", matches)) => serve(matches),
+        Some(("migrate", matches)) => migrate(matches),
+        Some(("dev", matches)) => dev(matches),
+        Some(("test-services", matches)) => test_servers(matches),
+        _ => Ok(ExitCode::from(USAGE)),
     };
     outcome.unwrap_or_else(|problem| {
         eprintln!("nexus: {problem}");
@@ -35,13 +67,20 @@ fn main() -> ExitCode {
     })
 }
 
-/// What follows the subcommand.
-fn matches_of(command: Command) -> ArgMatches {
-    let shown = format!("nexus {}", command.get_name());
-    command
-        .version(env!("CARGO_PKG_VERSION"))
-        .bin_name(shown)
-        .get_matches_from(std::env::args_os().skip(1))
+/// Commands of the client; the own ones stand beside them in `--help`.
+fn run_typed(own: Vec<Command>) -> ExitCode {
+    let stubs = own.into_iter().map(|command| {
+        let stub = Command::new(command.get_name().to_owned()).hide(command.is_hide_set());
+        match command.get_about() {
+            Some(about) => stub.about(about.clone()),
+            None => stub,
+        }
+    });
+    let matches = Cli::command().subcommands(stubs).get_matches();
+    match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli::main(cli),
+        Err(error) => error.exit(),
+    }
 }
 
 fn serve(matches: &ArgMatches) -> Result<ExitCode, config::Error> {
@@ -77,21 +116,27 @@ fn migrate(matches: &ArgMatches) -> Result<ExitCode, config::Error> {
                 ExitCode::from(FAILED)
             })
         }
-        Err(error) => {
-            eprintln!("nexus: {}", chain(&error));
-            Ok(ExitCode::from(FAILED))
-        }
+        Err(error) => Ok(failed(&error)),
     }
 }
 
-fn services() -> Result<ExitCode, config::Error> {
-    let about = "One PostgreSQL and one Redis for a whole test run";
-    let command = Command::new("test-services").about(about);
-    let matches = matches_of(test_services::Arguments::augment_args(command));
-    match test_services::Arguments::from_arg_matches(&matches) {
-        Ok(arguments) => Ok(runtime()?.block_on(test_services::main(arguments))),
-        Err(usage) => usage.exit(),
+fn dev(matches: &ArgMatches) -> Result<ExitCode, config::Error> {
+    let arguments = run::Arguments::from_arg_matches(matches).unwrap_or_else(|e| e.exit());
+    match runtime()?.block_on(run::run(arguments)) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => Ok(failed(&error)),
     }
+}
+
+fn test_servers(matches: &ArgMatches) -> Result<ExitCode, config::Error> {
+    let arguments =
+        test_services::Arguments::from_arg_matches(matches).unwrap_or_else(|e| e.exit());
+    Ok(runtime()?.block_on(test_services::main(arguments)))
+}
+
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("nexus: {}", chain(error));
+    ExitCode::from(FAILED)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, config::Error> {

@@ -259,7 +259,11 @@ impl Server {
         // 4, 5: what runs may finish.
         self.life.connections.close();
         let finished = async {
-            tokio::join!(self.life.connections.wait(), self.life.role_tasks.wait());
+            tokio::join!(
+                self.life.connections.wait(),
+                self.life.role_tasks.wait(),
+                self.app.cable.drained()
+            );
         };
         if tokio::time::timeout_at(deadline, finished).await.is_err() {
             tracing::warn!(

@@ -34,6 +34,16 @@ pub const LEASE_AGE: &str = "nexus_sweeper_lease_age_seconds";
 pub const LEASES_HELD: &str = "nexus_sweeper_leases_held";
 /// Times the database's clock was seen to step back by more than a second.
 pub const CLOCK_STEPS: &str = "nexus_database_clock_steps_total";
+/// Open cable sockets.
+pub const CABLE_SOCKETS: &str = "nexus_cable_sockets";
+/// Pushes that a slow reader's queue dropped.
+pub const CABLE_DROPPED: &str = "nexus_cable_frames_dropped_total";
+/// Cable sockets ended by the server, by reason.
+pub const CABLE_DISCONNECTS: &str = "nexus_cable_disconnects_total";
+/// Hints handed to Redis.
+pub const HINTS_PUBLISHED: &str = "nexus_bus_hints_published_total";
+/// Hints that were not, by why.
+pub const HINTS_DROPPED: &str = "nexus_bus_hints_dropped_total";
 
 /// Bounds of latency histograms, in seconds.
 const LATENCY_BOUNDS: &[f64] = &[
@@ -149,4 +159,15 @@ fn describe() {
         CLOCK_STEPS,
         "Times the database clock stepped back by more than a second"
     );
+    describe_gauge!(CABLE_SOCKETS, "Open cable sockets");
+    describe_counter!(
+        CABLE_DROPPED,
+        "Pushes that a slow reader's queue dropped (progress, work_available)"
+    );
+    describe_counter!(
+        CABLE_DISCONNECTS,
+        "Cable sockets ended by the server, by reason"
+    );
+    describe_counter!(HINTS_PUBLISHED, "Hints handed to Redis");
+    describe_counter!(HINTS_DROPPED, "Hints dropped before Redis, by why");
 }

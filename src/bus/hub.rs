@@ -77,7 +77,7 @@ impl Hub {
         hub: &Arc<Self>,
         channel: Channel,
         listener: Arc<dyn Listener>,
-    ) -> Listening {
+    ) -> (Listening, Attachment) {
         let mut registry = hub.registry();
         registry.next += 1;
         let id = registry.next;
@@ -102,12 +102,12 @@ impl Hub {
             listener,
             standing,
         });
-        Listening {
+        let listening = Listening {
             hub: hub.clone(),
             channel,
             id,
-            pending,
-        }
+        };
+        (listening, Attachment(pending))
     }
 
     /// Hands a message to the listeners of its channel.
@@ -206,14 +206,17 @@ pub struct Listening {
     hub: Arc<Hub>,
     channel: Channel,
     id: u64,
-    pending: Option<oneshot::Receiver<()>>,
 }
 
-impl Listening {
+/// The moment from which a listener hears everything.
+#[derive(Debug)]
+pub struct Attachment(Option<oneshot::Receiver<()>>);
+
+impl Attachment {
     /// Waits until the channel is attached; gives up at once when Redis is away, and after two
     /// seconds in any case. What is missed by going on early is made up for by a `Resynced`.
-    pub async fn attached(&mut self) {
-        if let Some(pending) = self.pending.take() {
+    pub async fn wait(self) {
+        if let Some(pending) = self.0 {
             let _ = tokio::time::timeout(ATTACH_WITHIN, pending).await;
         }
     }
@@ -253,7 +256,7 @@ mod tests {
         let hub = Arc::new(Hub::in_process());
         let (a, b) = (Arc::new(Ear::default()), Arc::new(Ear::default()));
         let _la = Hub::listen(&hub, CHANNEL, a.clone());
-        let lb = Hub::listen(
+        let (lb, _) = Hub::listen(
             &hub,
             Channel::Executor(PublicId(uuid::Uuid::nil())),
             b.clone(),
@@ -289,17 +292,17 @@ mod tests {
         let hub = Arc::new(hub);
         hub.up();
         let ear = Arc::new(Ear::default());
-        let mut listening = Hub::listen(&hub, CHANNEL, ear.clone());
+        let (listening, attachment) = Hub::listen(&hub, CHANNEL, ear.clone());
         let attach = {
             let hub = hub.clone();
             async move { hub.attach(&[CHANNEL]) }
         };
-        tokio::join!(listening.attached(), attach);
+        tokio::join!(attachment.wait(), attach);
         assert!(ear.0.lock().unwrap().is_empty());
         // The channel is kept for the next listener, then let go.
         drop(listening);
-        let again = Hub::listen(&hub, CHANNEL, ear);
-        assert!(again.pending.is_none());
+        let (again, attachment) = Hub::listen(&hub, CHANNEL, ear);
+        assert!(attachment.0.is_none());
         assert!(hub.release_idle().is_empty());
         drop(again);
         assert_eq!(hub.release_idle(), [CHANNEL]);
@@ -310,9 +313,9 @@ mod tests {
         let (hub, _wanted) = Hub::over_redis();
         let hub = Arc::new(hub);
         hub.up();
-        let mut listening = Hub::listen(&hub, CHANNEL, Arc::new(Ear::default()));
+        let (_listening, attachment) = Hub::listen(&hub, CHANNEL, Arc::new(Ear::default()));
         let before = tokio::time::Instant::now();
-        tokio::join!(listening.attached(), async { hub.down() });
+        tokio::join!(attachment.wait(), async { hub.down() });
         assert_eq!(before.elapsed(), std::time::Duration::ZERO);
     }
 }

@@ -322,7 +322,7 @@ fn text_of(value: &Value) -> Option<&str> {
     }
 }
 
-/// How a link proves itself: it hears what it published, and what it wrote was taken.
+/// How a link proves itself: it hears what it published, and writes to a primary.
 struct Probe {
     channel: String,
     key: String,
@@ -347,20 +347,22 @@ impl Probe {
 
     async fn prove(&self, connection: &mut MultiplexedConnection) -> Result<(), Ended> {
         let n = self.sent.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut pipe = redis::pipe();
-        pipe.cmd("SET")
-            .arg(&self.key)
-            .arg(n)
-            .arg("PX")
-            .arg(60_000)
-            .ignore()
-            .cmd("PUBLISH")
-            .arg(&self.channel)
-            .arg(n)
-            .ignore();
+        let mut write = redis::cmd("SET");
+        write.arg(&self.key).arg(n).arg("PX").arg(60_000);
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(&self.channel).arg(n);
         let mut heard = self.heard.subscribe();
         let proof = async {
-            pipe.query_async::<()>(connection).await?;
+            match write.exec_async(connection).await {
+                Err(error) if error.code() == Some("READONLY") => return Err(error.into()),
+                // It answers; that it has no room, or lets us write nothing, is no reason to go
+                // without pushes.
+                Err(error) if error.code().is_some() => {
+                    tracing::debug!(%error, "Redis took no write");
+                }
+                outcome => outcome?,
+            }
+            publish.exec_async(connection).await?;
             heard
                 .wait_for(|latest| *latest >= n)
                 .await

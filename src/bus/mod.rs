@@ -32,8 +32,9 @@ use crate::domain::hint::{Hint, WakeRole};
 
 pub use channel::Channel;
 pub use counters::Charge;
-pub use hub::{Listener, Listening};
+pub use hub::{Attachment, Listener, Listening};
 pub use subscription::{FeedMessage, Message, Subscription};
+pub use wire::work_available;
 
 use counters::Local;
 use hub::Hub;
@@ -165,10 +166,10 @@ impl Bus {
         }
     }
 
-    /// Registers a listener on a channel until the [`Listening`] is dropped. Await
-    /// [`Listening::attached`] before reading the state that later messages are about: from then on
-    /// nothing published is missed without a [`Message::Resynced`].
-    pub fn listen(&self, channel: Channel, listener: Arc<dyn Listener>) -> Listening {
+    /// Registers a listener on a channel until the [`Listening`] is dropped. Wait for the
+    /// [`Attachment`] before reading the state that later messages are about: from then on nothing
+    /// published is missed without a [`Message::Resynced`].
+    pub fn listen(&self, channel: Channel, listener: Arc<dyn Listener>) -> (Listening, Attachment) {
         self.start();
         Hub::listen(&self.0.hub, channel, listener)
     }
@@ -187,8 +188,8 @@ impl Bus {
     /// The messages of one channel, queued for one task.
     pub async fn subscribe(&self, channel: Channel) -> Subscription {
         let (listener, make) = subscription::listener();
-        let mut listening = self.listen(channel, listener);
-        listening.attached().await;
+        let (listening, attachment) = self.listen(channel, listener);
+        attachment.wait().await;
         make(listening)
     }
 

@@ -14,6 +14,7 @@ use super::hub::Hub;
 use super::link::Link;
 use super::wire;
 use crate::domain::hint::Hint;
+use crate::telemetry;
 
 /// The most hints that wait.
 const HINTS: usize = 32_768;
@@ -46,7 +47,7 @@ pub(super) fn queue() -> (Outbox, Inbox) {
 
 fn dropped(why: &'static str, count: usize) {
     if count > 0 {
-        metrics::counter!("nexus_bus_hints_dropped_total", "why" => why).increment(count as u64);
+        metrics::counter!(telemetry::HINTS_DROPPED, "why" => why).increment(count as u64);
     }
 }
 
@@ -118,7 +119,7 @@ pub(super) async fn over_redis(mut inbox: Inbox, link: Arc<Link>, stop: Cancella
         }
         match pipe.query_async::<()>(&mut connection).await {
             Ok(()) => {
-                metrics::counter!("nexus_bus_hints_published_total").increment(hints.len() as u64);
+                metrics::counter!(telemetry::HINTS_PUBLISHED).increment(hints.len() as u64);
             }
             Err(error) => {
                 dropped("redis_error", hints.len());

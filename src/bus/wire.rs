@@ -43,7 +43,7 @@ fn text(event: impl Serialize) -> Arc<str> {
 }
 
 /// The `message` of a `work_available` frame (`cable.md` §4).
-pub(crate) fn work_available(
+pub fn work_available(
     kind: &str,
     run: impl ToString,
     task_key: &str,

@@ -5,6 +5,7 @@
 //! [`crate::client`] only. With `--json` a command prints the server's answer byte for byte.
 
 pub mod admin;
+pub mod demo;
 pub mod inbox;
 mod output;
 pub mod runner;
@@ -72,7 +73,6 @@ pub struct Connection {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    // The lead adds here: serve, migrate, dev, demo, openapi, simulate-provider.
     /// Runs: list, show, watch, create, start, stop, …
     #[command(subcommand)]
     Runs(runs::Command),
@@ -83,6 +83,9 @@ pub enum Command {
     Admin(admin::Command),
     /// The reference runner: serves tools with an executor's token
     Runner(runner::Command),
+    /// The demo account
+    #[command(subcommand)]
+    Demo(demo::Command),
 }
 
 /// Why a command did not do what was asked.
@@ -172,11 +175,8 @@ impl Context {
     }
 }
 
-/// Parses the arguments, does what they say, answers the exit code.
-pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    // Two providers may be linked; the first install wins, and both ways are ring.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+/// Does what the arguments say, on a runtime of its own; answers the exit code.
+pub fn main(cli: Cli) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
@@ -200,11 +200,11 @@ pub fn main() -> ExitCode {
 pub async fn run(cli: Cli) -> Result<(), Failure> {
     let context = Context::new(cli.connection);
     match cli.command {
-        // The lead adds here: serve, migrate, dev, demo, openapi, simulate-provider.
         Command::Runs(command) => runs::run(&context, command).await,
         Command::Inbox(command) => inbox::run(&context, command).await,
         Command::Admin(command) => admin::run(&context, command).await,
         Command::Runner(command) => runner::run(&context, command).await,
+        Command::Demo(command) => demo::run(&context, command).await,
     }
 }
 

@@ -6,17 +6,21 @@
 //! Invariants: a command runs to its end once it has begun, whoever hung up; hints leave after the
 //! commit and never fail it.
 
+pub mod announce;
 pub mod claim;
 pub mod commit;
 pub mod create;
+pub mod discover;
 pub mod expire;
 pub mod extend;
 pub mod inbox;
 pub mod lane;
+pub mod provision;
 pub mod revoke;
 pub mod schedule;
 pub mod start;
 pub mod stop;
+pub(crate) mod transaction;
 
 use crate::store;
 

@@ -44,13 +44,8 @@ impl RunCommand for Schedule {
 /// # Errors
 /// A fault.
 pub async fn schedule(app: &App, account: AccountId, run: PublicId) -> Result<usize, store::Error> {
-    match app
-        .lanes
-        .execute(Schedule {
-            target: RunTarget { account, run },
-        })
-        .await
-    {
+    let target = RunTarget { account, run };
+    match app.lanes.execute(Schedule { target }).await {
         Ok(Done { answer, .. }) => Ok(usize::try_from(answer).unwrap_or(0)),
         Err(Error::Fault(fault)) => Err(fault),
         Err(Error::Refused(Gone)) => Ok(0),

@@ -1,6 +1,7 @@
 //! What `make run` and `make test` need beyond a Rust toolchain (`operating.md` §1).
 //!
 //! - [`demo`] provisions a demo account and runs a demo run in it, over HTTP.
+//! - [`run`] is `nexus dev`: all of it together, live in the terminal.
 //! - [`services`] finds PostgreSQL and Redis server programs and runs private copies of them.
 //! - [`test_services`] keeps such copies alive for a whole test run.
 //!
@@ -8,6 +9,7 @@
 //! answers.
 
 pub mod demo;
+pub mod run;
 pub mod services;
 pub mod test_services;
 

@@ -2,6 +2,7 @@
 //!
 //! Knows serde, uuid and time types. Does not know: the engine, SQL, Redis, HTTP status codes.
 
+pub mod announcement;
 pub mod credential;
 pub mod effect_profile;
 pub mod event;

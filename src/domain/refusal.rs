@@ -3,6 +3,10 @@
 //!
 //! Invariant: `code()` matches exhaustively, so a new refusal without a code does not compile.
 
+mod provision;
+
+pub use provision::Provision;
+
 use super::payload;
 
 macro_rules! refusals {

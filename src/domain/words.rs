@@ -70,6 +70,12 @@ words! {
     }
     /// Whether an executor still exists.
     ExecutorStatus { /** Yes. */ Active = "active", /** Terminal. */ Revoked = "revoked", }
+    /// Whether somebody is at a delivery address (`executor.md` §18); nothing branches on it.
+    Presence {
+        /** An inbox subscription on a live socket. */ Online = "online",
+        /** Contact seen, no live mark. */ Offline = "offline",
+        /** No contact ever. */ NotYetSeen = "not_yet_seen",
+    }
     /// Whose work a machine may do, frozen at registration.
     AssignmentScope { /** Its manager's. */ UserPrivate = "user_private", /** Everybody's. */ AccountWide = "account_wide", }
 

@@ -17,6 +17,7 @@ pub mod extend;
 pub mod facts;
 pub mod graph;
 pub mod mint;
+pub mod revoke;
 pub mod settlement;
 pub mod start;
 pub mod stop;

@@ -3,6 +3,7 @@
 //! Knows requests and answers. Does not know: SQL, locks, the engine's rules (only `commands` and
 //! store reads).
 
+pub mod accept;
 pub mod answer;
 pub mod auth;
 pub mod body;
@@ -10,12 +11,15 @@ pub mod error;
 pub mod executor;
 pub mod guard;
 pub mod health;
+pub mod list;
 pub mod member;
 pub mod operator;
 pub mod params;
+pub mod path;
 pub mod refusals;
 pub mod request_id;
 pub mod router;
+pub mod view;
 
 pub use error::ApiError;
 pub use router::router;

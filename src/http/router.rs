@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::middleware;
 use axum::routing::get;
 
-use super::{ApiError, body, guard, health, request_id};
+use super::{ApiError, accept, body, guard, health, request_id};
 use crate::app::App;
 
 /// The whole API of one replica.
@@ -17,6 +17,7 @@ pub fn router(app: App) -> Router {
         .merge(super::executor::routes())
         .merge(super::member::routes())
         .merge(super::operator::routes())
+        .merge(crate::cable::routes())
         .fallback(async || ApiError::not_found())
         .method_not_allowed_fallback(async || {
             ApiError::new(
@@ -26,6 +27,7 @@ pub fn router(app: App) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(body::MAX_BODY))
+        .layer(middleware::from_fn(accept::layer))
         .layer(middleware::from_fn_with_state(
             guard::Guard::new(&app),
             guard::layer,

@@ -86,8 +86,52 @@ static EXECUTOR_SEEN: Sql = Sql::new(
     &[Type::INT8, Type::INT8],
 );
 
+static STANDING: Sql = Sql::new(
+    "credentials.standing",
+    "SELECT q.place
+       FROM unnest($1::int8[], $2::int8[]) WITH ORDINALITY AS q(account_id, token_id, place)
+       JOIN tokens k ON k.account_id = q.account_id AND k.token_id = q.token_id
+       JOIN accounts a ON a.account_id = k.account_id
+  LEFT JOIN executors e ON e.account_id = k.account_id AND e.executor_id = k.executor_id
+  LEFT JOIN members g ON g.account_id = e.account_id AND g.member_id = e.agent_id
+  LEFT JOIN members m ON m.account_id = k.account_id AND m.member_id = k.member_id
+      WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > nexus_now())
+        AND a.status = 'active'
+        AND CASE k.plane
+            WHEN 'executor_transport' THEN k.credential_epoch = e.credential_epoch
+                 AND e.status = 'active' AND coalesce(g.status, 'active') = 'active'
+            WHEN 'member' THEN k.credential_epoch = m.credential_epoch AND m.status = 'active'
+            ELSE false END",
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY],
+);
+
 /// The statements of this file.
-pub static STATEMENTS: &[&Sql] = &[&EXECUTOR, &MEMBER, &OPERATOR, &EXECUTOR_SEEN];
+pub static STATEMENTS: &[&Sql] = &[&EXECUTOR, &MEMBER, &OPERATOR, &EXECUTOR_SEEN, &STANDING];
+
+/// Which of these tokens, once proven, would be accepted again now: one answer each, in order, of
+/// one statement however many they are (`cable.md` §5). By inner id, so no secret is needed.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn standing(store: &Store, tokens: &[(AccountId, i64)]) -> Result<Vec<bool>, Error> {
+    let mut standing = vec![false; tokens.len()];
+    if tokens.is_empty() {
+        return Ok(standing);
+    }
+    let accounts: Vec<i64> = tokens.iter().map(|(account, _)| account.0).collect();
+    let ids: Vec<i64> = tokens.iter().map(|(_, token)| *token).collect();
+    let conn = store.conn().await?;
+    for row in conn.query(&STANDING, &[&accounts, &ids]).await? {
+        let place: i64 = row.get("place");
+        if let Some(slot) = usize::try_from(place - 1)
+            .ok()
+            .and_then(|at| standing.get_mut(at))
+        {
+            *slot = true;
+        }
+    }
+    Ok(standing)
+}
 
 /// The executor that this bearer proves, or none.
 ///

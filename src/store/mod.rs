@@ -11,23 +11,34 @@
 //! - time is the database's: decisions read it through the SQL function `nexus_now()` after the
 //!   lock is held.
 
+pub mod accounts;
 pub mod apply;
 pub mod credentials;
 pub mod due;
 pub mod error;
+pub mod executors;
+pub mod feeds;
+pub mod grants;
 pub mod inbox;
 pub mod leases;
+pub mod leaving;
+pub mod members;
 pub mod migrate;
+pub mod page;
+pub mod presence;
 pub mod replicas;
 pub mod retention;
 mod rows;
 pub mod run_tx;
 pub mod runs;
+pub mod served_tools;
 pub mod sql;
 pub mod test_clock;
+pub mod tokens;
 pub mod tx;
 pub mod uploads;
 pub mod views;
+pub mod workspaces;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -179,6 +190,17 @@ impl Store {
         let row = self.conn().await?.query_one(&NOW, &[]).await?;
         Ok(row.get(0))
     }
+}
+
+/// A column that holds a word of a closed vocabulary.
+pub(crate) fn word<T: std::str::FromStr>(
+    row: &tokio_postgres::Row,
+    table: &'static str,
+    column: &'static str,
+) -> Result<T, Error> {
+    let text: &str = row.get(column);
+    text.parse()
+        .map_err(|_| Error::inconsistent(table, column, text))
 }
 
 static PING: Sql = Sql::new("ping", "SELECT 1", &[]);

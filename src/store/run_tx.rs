@@ -17,7 +17,8 @@ use super::rows::{self, executor_columns, park_columns, run_columns, task_column
 use super::tx::{Batch, Tx};
 use super::views::{self, TaskView};
 use super::{Error, Sql, Store, apply};
-use crate::domain::hint::Hint;
+use crate::domain::feed;
+use crate::domain::hint::{FeedItems, FeedKind, Hint};
 use crate::domain::{AccountId, ExecutorId, PublicId, TaskKey, TaskNo};
 use crate::engine::facts::{Caller, Candidate, Edge, Served};
 use crate::engine::graph::{Graph, Want};
@@ -535,7 +536,7 @@ impl RunTx {
     pub fn hints(&self) -> Vec<Hint> {
         self.runs
             .values()
-            .flat_map(|l| l.graph.changes.hints.iter().cloned())
+            .flat_map(|locked| hints_of(&locked.graph))
             .collect()
     }
 
@@ -672,6 +673,26 @@ impl RunTx {
             }
         }
     }
+}
+
+/// Whom to tell of what, and the run's new feed items.
+fn hints_of(graph: &Graph) -> impl Iterator<Item = Hint> + '_ {
+    let run = graph.run.public_id;
+    let items = graph.changes.events.iter().map(move |(sequence, event)| {
+        let item = feed::Item {
+            sequence: *sequence,
+            r#type: event.kind().to_owned(),
+            payload: event.payload(run).into_string(),
+            created_at: graph.now,
+        };
+        Hint::Feed {
+            kind: FeedKind::Run,
+            host: run,
+            items: FeedItems::Events,
+            message: item.run_message(run),
+        }
+    });
+    graph.changes.hints.iter().cloned().chain(items)
 }
 
 fn target_of(row: &Row) -> RunTarget {

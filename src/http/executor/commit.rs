@@ -1,7 +1,7 @@
 //! The commit door (`executor.md` §11).
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::routing::post;
 use serde::Serialize;
 
@@ -14,6 +14,7 @@ use crate::http::auth::ExecutorCaller;
 use crate::http::body::Body;
 use crate::http::error::ApiError;
 use crate::http::params;
+use crate::http::path::PathOf;
 use crate::store::views::TaskView;
 
 /// Its routes.
@@ -32,7 +33,7 @@ struct Committed {
 async fn commit_claim(
     caller: ExecutorCaller,
     State(app): State<App>,
-    Path((run, task)): Path<(String, String)>,
+    PathOf((run, task)): PathOf<(String, String)>,
     Body(body): Body,
 ) -> Result<Answer<Committed>, ApiError> {
     let (run, task) = (params::public_id(&run)?, params::task_key(&task)?);

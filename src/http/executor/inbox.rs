@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::routing::{get, post};
 use serde::Serialize;
@@ -19,6 +19,7 @@ use crate::http::auth::ExecutorCaller;
 use crate::http::body::Body;
 use crate::http::error::ApiError;
 use crate::http::params::{self, Params};
+use crate::http::path::PathOf;
 use crate::store::inbox::InboxRow;
 
 /// The most rows of one page, and its default.
@@ -98,7 +99,7 @@ impl From<Claimed> for Grant {
 async fn claim_one(
     caller: ExecutorCaller,
     State(app): State<App>,
-    Path((run, task)): Path<(String, String)>,
+    PathOf((run, task)): PathOf<(String, String)>,
     headers: HeaderMap,
     Body(_): Body,
 ) -> Result<Answer<Grant>, ApiError> {
@@ -168,7 +169,7 @@ struct ReadClaim {
 async fn read_claim(
     caller: ExecutorCaller,
     State(app): State<App>,
-    Path((run, task)): Path<(String, String)>,
+    PathOf((run, task)): PathOf<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Answer<ReadClaim>, ApiError> {
     let (run, task) = (params::public_id(&run)?, params::task_key(&task)?);
@@ -191,7 +192,7 @@ struct Extended {
 async fn extend_claim(
     caller: ExecutorCaller,
     State(app): State<App>,
-    Path((run, task)): Path<(String, String)>,
+    PathOf((run, task)): PathOf<(String, String)>,
     Body(body): Body,
 ) -> Result<Answer<Extended>, ApiError> {
     let (run, task) = (params::public_id(&run)?, params::task_key(&task)?);

@@ -1,6 +1,12 @@
-//! The member plane: humans and agents.
+//! The member plane: a human or an agent speaks.
+//!
+//! Its first extractor is always [`MemberCaller`](super::auth::MemberCaller): a bearer of another
+//! plane gets the one 401.
 
+mod events;
+mod executors;
 mod runs;
+mod workspaces;
 
 use axum::Router;
 
@@ -8,5 +14,9 @@ use crate::app::App;
 
 /// Its routes.
 pub fn routes() -> Router<App> {
-    Router::new().merge(runs::routes())
+    Router::new()
+        .merge(events::routes())
+        .merge(executors::routes())
+        .merge(runs::routes())
+        .merge(workspaces::routes())
 }

@@ -1,7 +1,7 @@
 //! Runs: create, start, list, show, task read, stop (`runs.md`).
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -18,6 +18,7 @@ use crate::http::auth::MemberCaller;
 use crate::http::body::Body;
 use crate::http::error::ApiError;
 use crate::http::params::{self, Params};
+use crate::http::path::PathOf;
 use crate::store::runs::{RunDocument, RunFilter, RunListed, Standing};
 use crate::store::views::TaskDetail;
 
@@ -67,7 +68,7 @@ struct CreateAnswer {
 async fn create_run(
     caller: MemberCaller,
     State(app): State<App>,
-    Path(workspace): Path<String>,
+    PathOf(workspace): PathOf<String>,
     headers: HeaderMap,
     Body(body): Body,
 ) -> Result<Response, ApiError> {
@@ -120,13 +121,13 @@ struct Runs {
 async fn list_runs(
     caller: MemberCaller,
     State(app): State<App>,
-    Path(workspace): Path<String>,
+    PathOf(workspace): PathOf<String>,
     params: Params,
 ) -> Result<Answer<Runs>, ApiError> {
     let (workspace_public_id, standing) = standing(&app, &caller, &workspace).await?;
     let ascending = match params.get("order") {
-        None | Some("desc") => false,
-        Some("asc") => true,
+        None | Some("asc") => true,
+        Some("desc") => false,
         Some(_) => {
             return Err(ApiError::parameter_invalid(
                 "order",
@@ -201,7 +202,7 @@ async fn document(
 async fn show_run(
     caller: MemberCaller,
     State(app): State<App>,
-    Path((workspace, run)): Path<(String, String)>,
+    PathOf((workspace, run)): PathOf<(String, String)>,
 ) -> Result<Answer<RunAnswer>, ApiError> {
     let (_, standing) = standing(&app, &caller, &workspace).await?;
     document(&app, &caller, standing, params::public_id(&run)?).await
@@ -226,7 +227,7 @@ async fn commanded(
 async fn start_run(
     caller: MemberCaller,
     State(app): State<App>,
-    Path((workspace, run)): Path<(String, String)>,
+    PathOf((workspace, run)): PathOf<(String, String)>,
     Body(_): Body,
 ) -> Result<Answer<RunAnswer>, ApiError> {
     let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
@@ -237,7 +238,7 @@ async fn start_run(
 async fn stop_run(
     caller: MemberCaller,
     State(app): State<App>,
-    Path((workspace, run)): Path<(String, String)>,
+    PathOf((workspace, run)): PathOf<(String, String)>,
     Body(body): Body,
 ) -> Result<Answer<RunAnswer>, ApiError> {
     let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
@@ -268,7 +269,7 @@ struct TaskAnswer {
 async fn show_task(
     caller: MemberCaller,
     State(app): State<App>,
-    Path((workspace, run, task)): Path<(String, String, String)>,
+    PathOf((workspace, run, task)): PathOf<(String, String, String)>,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
     let (_, standing) = standing(&app, &caller, &workspace).await?;
     let (run, key) = (params::public_id(&run)?, params::task_key(&task)?);

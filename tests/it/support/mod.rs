@@ -10,67 +10,60 @@
 
 pub mod audit;
 pub mod database;
+pub mod fixture;
 pub mod http;
 pub mod seed;
+pub mod source;
 
-use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use database::TestDatabase;
+pub use fixture::{Fixture, Party};
+pub use http::{Answer, Door, IntoJson, at, find, items, text};
 use nexus::app::App;
 use nexus::config::{Config, Source};
 use nexus::domain::Timestamp;
+use nexus::serve::Server;
 use nexus::store::test_clock;
-use tokio::task::JoinHandle;
-
-use database::TestDatabase;
-pub use http::{Answer, Door, IntoJson, at, find, items, text};
 
 /// The bootstrap operator bearer of every test server.
 pub const OPERATOR: &str = "test-operator";
 
-/// One replica on a socket of its own.
+/// One replica on a socket and a runtime of its own.
 pub struct Replica {
     /// Its parts.
     pub app: App,
     /// Its door.
     pub door: Door,
-    server: JoinHandle<()>,
+    server: Option<Server>,
 }
 
 impl Replica {
     async fn start(config: Config) -> Self {
-        let app = App::new(config).expect("a test configuration works");
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0))
+        let server = Server::start(config)
             .await
-            .expect("a free port on the loopback");
-        let address = listener
-            .local_addr()
-            .expect("a bound socket has an address");
-        let service =
-            nexus::http::router(app.clone()).into_make_service_with_connect_info::<SocketAddr>();
-        let server = tokio::spawn(async move {
-            axum::serve(listener, service)
-                .await
-                .expect("serving never fails");
-        });
+            .expect("a test configuration works");
+        server.ready().await;
         Self {
-            door: Door::new(format!("http://{address}")),
-            app,
-            server,
+            door: Door::new(format!("http://{}", server.addr)),
+            app: server.app.clone(),
+            server: Some(server),
         }
     }
 
-    /// Dies as by kill -9: sockets close, nothing is said.
-    pub fn kill(&self) {
-        self.server.abort();
+    /// Dies as by kill -9: everything ends where it stands, nothing is said.
+    pub fn kill(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.kill();
+        }
     }
 }
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        self.server.abort();
+        self.kill();
     }
 }
 
@@ -98,6 +91,10 @@ impl Setup {
         let database = TestDatabase::create().await;
         let mut source = Source::of([
             ("NEXUS_DATABASE_URL".to_owned(), database.url.clone()),
+            ("NEXUS_LISTEN".to_owned(), "127.0.0.1:0".to_owned()),
+            ("NEXUS_ADMIN_LISTEN".to_owned(), "127.0.0.1:0".to_owned()),
+            // Nothing happens behind a test's back; a test of sweeping asks for the role.
+            ("NEXUS_ROLES".to_owned(), "api".to_owned()),
             ("NEXUS_DB_POOL".to_owned(), "8".to_owned()),
             ("NEXUS_OPERATOR_TOKEN".to_owned(), OPERATOR.to_owned()),
             ("NEXUS_RATE_LIMITS".to_owned(), "off".to_owned()),
@@ -157,6 +154,12 @@ impl TestApp {
             replicas: 1,
             values: Vec::new(),
         }
+    }
+
+    /// An account with a workspace, a human and an agent who may write there, and an executor of
+    /// each kind; provisioned through the operator plane. Each call makes another account.
+    pub async fn fixture(&self) -> Fixture {
+        Fixture::provision(self).await
     }
 
     /// The parts of the first replica, for calling commands and store functions.

@@ -1,0 +1,100 @@
+//! Executors that leave: what is still parked on them, and the marks that they are gone
+//! (`executor.md` §19).
+
+use tokio_postgres::types::Type;
+
+use super::{Error, RunTarget, Sql, Store};
+use crate::domain::{AccountId, ExecutorId, PublicId, TaskNo};
+
+static UNCLAIMED: Sql = Sql::new(
+    "leaving.unclaimed",
+    "WITH page AS MATERIALIZED (
+        SELECT p.account_id, p.run_id, p.task_no FROM parks p
+         WHERE p.account_id = $1 AND p.executor_id = $2 AND p.claimed_at IS NULL AND p.kind = 'tool_call'
+         ORDER BY p.park_no LIMIT $3)
+     SELECT r.public_id, page.task_no FROM page
+      CROSS JOIN LATERAL (SELECT r.public_id FROM runs r WHERE r.account_id = page.account_id
+                             AND r.run_id = page.run_id OFFSET 0) r
+      ORDER BY r.public_id, page.task_no",
+    &[Type::INT8, Type::INT8, Type::INT8],
+);
+
+/// A revoked executor is settled once nothing waits for it, and no transaction that read it as
+/// eligible can still be under way (statements end after 10 s).
+static REVOKE_SETTLED: Sql = Sql::new(
+    "leaving.revoke_settled",
+    "UPDATE executors e SET revoke_settled_at = nexus_now()
+      WHERE e.account_id = $1 AND e.executor_id = $2 AND e.revoked_at < nexus_now() - interval '60 seconds'
+        AND e.revoke_settled_at IS NULL
+        AND NOT EXISTS (SELECT 1 FROM parks p WHERE p.account_id = e.account_id AND p.executor_id = e.executor_id
+                           AND p.claimed_at IS NULL AND p.kind = 'tool_call')",
+    &[Type::INT8, Type::INT8],
+);
+
+/// A shutdown is acknowledged when nothing addressed or claimed remains: the generation is stored,
+/// and every token of the executor is dead. Claims of pool rows are found by their claimant.
+static SHUTDOWN_DONE: Sql = Sql::new(
+    "leaving.shutdown_done",
+    "UPDATE executors e SET shutdown_generation = e.credential_epoch + 1, credential_epoch = e.credential_epoch + 1
+      WHERE e.account_id = $1 AND e.executor_id = $2 AND e.shutdown_at IS NOT NULL AND e.shutdown_generation IS NULL
+        AND NOT EXISTS (SELECT 1 FROM parks p WHERE p.account_id = e.account_id AND p.executor_id = e.executor_id)
+        AND NOT EXISTS (SELECT 1 FROM served_tools s JOIN parks p ON p.account_id = s.account_id
+                           AND p.executor_id IS NULL AND p.pool_name = s.name AND p.claimant_id = e.executor_id
+                         WHERE s.account_id = e.account_id AND s.executor_id = e.executor_id)
+     RETURNING e.public_id",
+    &[Type::INT8, Type::INT8],
+);
+
+/// The statements of this file.
+pub static STATEMENTS: &[&Sql] = &[&UNCLAIMED, &REVOKE_SETTLED, &SHUTDOWN_DONE];
+
+impl Store {
+    /// Unclaimed calls addressed to an executor, run by run, at most so many.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn leaving_unclaimed(
+        &self,
+        account: AccountId,
+        executor: ExecutorId,
+        limit: usize,
+    ) -> Result<Vec<(RunTarget, Vec<TaskNo>)>, Error> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let conn = self.conn().await?;
+        let rows = conn
+            .query(&UNCLAIMED, &[&account.0, &executor.0, &limit])
+            .await?;
+        let mut runs: Vec<(RunTarget, Vec<TaskNo>)> = Vec::new();
+        for row in rows {
+            let target = RunTarget {
+                account,
+                run: PublicId(row.get(0)),
+            };
+            let no = TaskNo(row.get(1));
+            match runs.last_mut() {
+                Some((last, nos)) if *last == target => nos.push(no),
+                _ => runs.push((target, vec![no])),
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Marks an executor that left as gone, if nothing is left of it; gives the public id of one
+    /// whose shutdown was acknowledged just now.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn leaving_done(
+        &self,
+        account: AccountId,
+        executor: ExecutorId,
+    ) -> Result<Option<PublicId>, Error> {
+        let conn = self.conn().await?;
+        conn.execute(&REVOKE_SETTLED, &[&account.0, &executor.0])
+            .await?;
+        let row = conn
+            .query_opt(&SHUTDOWN_DONE, &[&account.0, &executor.0])
+            .await?;
+        Ok(row.map(|row| PublicId(row.get(0))))
+    }
+}
