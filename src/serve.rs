@@ -200,6 +200,11 @@ impl Server {
             listen = %self.addr, admin = %self.admin_addr, roles = ?roles.words(),
             replica = %self.app.replica_id, version = env!("CARGO_PKG_VERSION"), "listening"
         );
+        if self.app.config.redis.is_none() {
+            tracing::warn!(
+                "NEXUS_REDIS_URL is unset: hints stay within this process; run one replica only"
+            );
+        }
         let life = self.life.clone();
         let app = self.app.clone();
         self.life.role_tasks.spawn(async move {

@@ -7,6 +7,7 @@
 //! - never a token, a body, an input or a result in a log; no id is a metric's label;
 //! - a process has one recorder: several servers in one process (tests) share it.
 
+use std::io::IsTerminal as _;
 use std::sync::OnceLock;
 
 use metrics::{describe_counter, describe_gauge, describe_histogram};
@@ -49,8 +50,8 @@ const LATENCY_BOUNDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
-/// Starts the process's logs: text or one JSON object a line, to standard output, and panics among
-/// them. A second call changes nothing.
+/// Starts the process's logs: text or one JSON object a line, to standard error (standard output is
+/// for results), and panics among them. A second call changes nothing.
 ///
 /// # Errors
 /// A filter that does not parse, by variable.
@@ -61,7 +62,10 @@ pub fn init(log: &config::Log) -> Result<(), config::Error> {
             format!("takes a filter such as `info` or `nexus=debug,warn`: {e}"),
         )
     })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     let started = if log.json {
         builder
             .json()

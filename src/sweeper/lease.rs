@@ -195,16 +195,24 @@ async fn keep(sweeper: Sweeper, grant: Grant, hold: Hold, part: Part, stop: Canc
         part,
         over.clone(),
     ));
-    tokio::select! {
+    let ended = tokio::select! {
         () = renew(&sweeper.store, &grant, &hold, sweeper.pace) => {
             tracing::warn!(lease = grant.name, token = grant.token, "was replaced as leader");
+            false
         }
-        _ = &mut leading => {}
-        () = stop.cancelled() => {}
-    }
+        outcome = &mut leading => {
+            if outcome.is_err() {
+                tracing::error!(lease = grant.name, "leading panicked; stands anew");
+            }
+            true
+        }
+        () = stop.cancelled() => false,
+    };
     over.cancel();
-    // What is under way may end; what does not is harmless to the next leader.
-    let _ = tokio::time::timeout(sweeper.pace.hand_over(), &mut leading).await;
+    if !ended {
+        // What is under way may end; what does not is harmless to the next leader.
+        let _ = tokio::time::timeout(sweeper.pace.hand_over(), &mut leading).await;
+    }
     give_back(&sweeper, &grant).await;
 }
 

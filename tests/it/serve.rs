@@ -422,7 +422,7 @@ impl Nexus {
             .env("NEXUS_DATABASE_URL", &scratch.url)
             .env("NEXUS_ADMIN_LISTEN", "127.0.0.1:0")
             .env("NEXUS_OPERATOR_TOKEN", "operator")
-            .stdout(Stdio::null());
+            .stderr(Stdio::null());
         for (name, value) in values {
             command.env(name, value);
         }
