@@ -25,7 +25,11 @@ pub const CADENCE: Duration = Duration::from_millis(250);
 /// # Errors
 /// `not_found` (an unknown task or host), `not_claimant`, or a fault.
 pub async fn take(app: &App, caller: &ExecutorCaller, frame: Frame) -> Result<(), Error<Refusal>> {
-    if !app.bus.try_slot(&slot(caller, &frame), CADENCE).await {
+    if !app
+        .bus
+        .try_slot(&slot(caller.public_id, &frame), CADENCE)
+        .await
+    {
         return Ok(());
     }
     let (host, state) = match &frame {
@@ -55,9 +59,9 @@ pub async fn take(app: &App, caller: &ExecutorCaller, frame: Frame) -> Result<()
 
 /// Names the slot of this executor and call or process; a hash, since a process is called by its
 /// executor as it likes.
-fn slot(caller: &ExecutorCaller, frame: &Frame) -> String {
+pub fn slot(executor: PublicId, frame: &Frame) -> String {
     let mut sha = Sha256::new();
-    sha.update(caller.public_id.0.as_bytes());
+    sha.update(executor.0.as_bytes());
     sha.update(frame.slot().as_bytes());
     let digest = sha.finalize();
     digest
