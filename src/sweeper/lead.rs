@@ -61,22 +61,23 @@ pub(super) async fn lead(
         hold,
     };
     let lags = Lags::default();
-    let rota = |duties| {
-        Rota::new(
+    // Either rota ends by itself only when the lease is gone, for both; each ends its batch first.
+    let over = stop.child_token();
+    let rota = async |duties| {
+        let rota = Rota::new(
             cx.clone(),
             grant.clone(),
             duties,
             lags.clone(),
-            stop.clone(),
-        )
+            over.clone(),
+        );
+        rota.run().await;
+        over.cancel();
     };
-    let settling = rota(super::duties::settling()).run();
-    let deleting = rota(super::duties::deleting()).run();
-    // Either ends by itself only when the lease is gone, for both.
-    tokio::select! {
-        () = settling => {}
-        () = deleting => {}
-    }
+    tokio::join!(
+        rota(super::duties::settling()),
+        rota(super::duties::deleting())
+    );
 }
 
 /// How far settling sweeps are behind.

@@ -48,6 +48,11 @@ impl Hold {
         *self.lock() = Some(end);
     }
 
+    /// From now on nothing new begins.
+    fn give_up(&self) {
+        self.extend(Instant::now());
+    }
+
     fn end(&self) -> Option<Instant> {
         *self.lock()
     }
@@ -209,6 +214,7 @@ async fn keep(sweeper: Sweeper, grant: Grant, hold: Hold, part: Part, stop: Canc
         () = stop.cancelled() => false,
     };
     over.cancel();
+    hold.give_up();
     if !ended {
         // What is under way may end; what does not is harmless to the next leader.
         let _ = tokio::time::timeout(sweeper.pace.hand_over(), &mut leading).await;

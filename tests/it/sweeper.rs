@@ -38,6 +38,8 @@ enum Disturbance {
     Panics,
     /// The thread stands still, as under SIGSTOP.
     Freezes(Duration),
+    /// It takes that long.
+    Takes(Duration),
 }
 
 /// Settles by deleting what is due, and counts.
@@ -78,6 +80,7 @@ impl Expiry {
             }
             Disturbance::Panics => panic!("a settle that panics"),
             Disturbance::Freezes(time) => std::thread::sleep(time),
+            Disturbance::Takes(time) => tokio::time::sleep(time).await,
         }
         let tasks: Vec<i32> = tasks.iter().map(|t| t.0).collect();
         let rows = self
@@ -628,6 +631,26 @@ async fn a_leader_that_stops_hands_over_at_once() {
     .await;
     assert!(started.elapsed() <= ttl * 3 / 10, "{:?}", started.elapsed());
     second.stop().await;
+    scratch.finish().await;
+}
+
+#[tokio::test]
+async fn a_leader_that_stops_ends_what_is_under_way_and_begins_nothing_new() {
+    let scratch = Scratch::migrated().await;
+    parks(&scratch, 1, 1, 100, 1, "1 second").await;
+    let slow = |_, _| Disturbance::Takes(Duration::from_millis(300));
+    let leader = Contender::start(&scratch, 10 * TTL, Box::new(slow));
+    eventually(3 * TTL, "in mid-batch", async || {
+        !leader.calls.lock().unwrap().is_empty()
+    })
+    .await;
+    let (calls, settled) = (Arc::clone(&leader.calls), Arc::clone(&leader.settled));
+    leader.stop().await;
+    let begun = calls.lock().unwrap().len();
+    let ended = settled.lock().unwrap().len();
+    assert_eq!(begun, ended, "a settle was dropped on its way");
+    assert!(begun <= 8, "{begun} settles begun");
+    assert_eq!(left(&scratch, "true").await, 100 - begun as i64);
     scratch.finish().await;
 }
 
