@@ -299,6 +299,8 @@ fn parse_url(variable: &str, url: &str) -> Result<(tokio_postgres::Config, Optio
         .application_name("nexus")
         .connect_timeout(Duration::from_secs(5));
     config.keepalives_idle(Duration::from_secs(30));
+    // A half-open connection is given up, not waited for.
+    config.tcp_user_timeout(Duration::from_secs(15));
     if config.get_options().is_none() {
         config.options(
             "-c statement_timeout=10s -c lock_timeout=5s -c idle_in_transaction_session_timeout=30s",

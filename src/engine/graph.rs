@@ -72,6 +72,9 @@ pub struct Changes {
     pub parks_moved: BTreeMap<TaskNo, bool>,
     /// Parks ended.
     pub parks_gone: Vec<TaskNo>,
+    /// The claims that ended with them, by the digest that was judged: a park whose claim is another
+    /// by now is not the one that was decided on.
+    pub claims_gone: BTreeMap<TaskNo, Vec<u8>>,
     /// Results.
     pub results: Vec<NewResult>,
     /// Captures bound to a row's result.
@@ -427,6 +430,9 @@ impl Graph {
             self.changes.parks_new.remove(i);
         } else {
             self.changes.parks_gone.push(no);
+            if let Some(claim) = &park.claim {
+                self.changes.claims_gone.insert(no, claim.digest.clone());
+            }
         }
         Some(park)
     }

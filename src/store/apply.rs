@@ -66,14 +66,24 @@ static EDGES: Sql = Sql::new(
     &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT8],
 );
 
+/// A claim takes no run lock, so the park's claim is compared with the one that was judged: if a
+/// claim (or the recovery of one) slipped in between, the command is decided anew.
 static PARKS_GONE: Sql = Sql::new(
     "apply.parks_gone",
     concat!(
-        "WITH u AS (DELETE FROM parks p USING unnest($1::bigint[], $2::bigint[], $3::int[]) AS v(account_id, run_id, task_no)
-          WHERE p.account_id = v.account_id AND p.run_id = v.run_id AND p.task_no = v.task_no",
-        expected!("$4", "parks ended")
+        "WITH u AS (DELETE FROM parks p
+          USING unnest($1::bigint[], $2::bigint[], $3::int[], $4::bytea[]) AS v(account_id, run_id, task_no, claim_digest)
+          WHERE p.account_id = v.account_id AND p.run_id = v.run_id AND p.task_no = v.task_no
+            AND p.claim_digest IS NOT DISTINCT FROM v.claim_digest",
+        expected!("$5", "parks ended")
     ),
-    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT8],
+    &[
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT4_ARRAY,
+        Type::BYTEA_ARRAY,
+        Type::INT8,
+    ],
 );
 
 static PARKS_NEW: Sql = Sql::new(
@@ -341,6 +351,7 @@ pub(super) struct Applied {
     tasks: TaskColumns,
     edges: EdgeColumns,
     parks_gone: Rows,
+    claims_gone: Vec<Option<Vec<u8>>>,
     parks_new: ParkColumns,
     later: ClockColumns,
     earlier: ClockColumns,
@@ -471,6 +482,7 @@ impl Applied {
         let (run, changes) = (&graph.run, &graph.changes);
         for no in &changes.parks_gone {
             self.parks_gone.row(run, *no);
+            self.claims_gone.push(changes.claims_gone.get(no).cloned());
         }
         for no in &changes.parks_new {
             let park = graph.park(*no).ok_or_else(|| missing("parks", *no))?;
@@ -614,7 +626,13 @@ impl Applied {
         if rows.count > 0 {
             batch.add(
                 &PARKS_GONE,
-                vec![&rows.accounts, &rows.runs, &rows.nos, &rows.count],
+                vec![
+                    &rows.accounts,
+                    &rows.runs,
+                    &rows.nos,
+                    &self.claims_gone,
+                    &rows.count,
+                ],
             );
         }
         let c = &self.parks_new;

@@ -25,7 +25,8 @@ pub enum Error {
         #[source]
         source: tokio_postgres::Error,
     },
-    /// A write met other rows than it was decided on. Under the run lock this is a bug.
+    /// A write met other rows than it was decided on: a claim, which takes no run lock, was quicker;
+    /// the transaction did nothing and is decided anew.
     #[error("a write met other rows than it was decided on")]
     Expectation(#[source] tokio_postgres::Error),
     /// The place that keeps the bytes of files did not do what was asked.
@@ -61,7 +62,8 @@ impl Error {
     /// What may help.
     pub fn remedy(&self) -> Remedy {
         match self {
-            Self::GaveWay(_) => Remedy::RunAgain,
+            // A claim may slip in between a decision and its write: decided anew, it is seen.
+            Self::GaveWay(_) | Self::Expectation(_) => Remedy::RunAgain,
             Self::Unavailable(_) | Self::Timeout(_) | Self::Files(_) => Remedy::RetryLater,
             _ => Remedy::None,
         }
