@@ -26,6 +26,12 @@ pub const POOL_CONNECTIONS: &str = "nexus_db_pool_connections";
 pub const HTTP_CONNECTIONS: &str = "nexus_http_connections";
 /// How far a sweep is behind its oldest due row.
 pub const SWEEP_LAG: &str = "nexus_sweep_lag_seconds";
+/// Claims, by what became of them: `granted`, `refused`, `failed`.
+pub const CLAIMS: &str = "nexus_claims_total";
+/// Commits, by what became of them: `accepted`, `refused`, `failed`.
+pub const COMMITS: &str = "nexus_commits_total";
+/// Rows that settled by their deadline.
+pub const EXPIRIES: &str = "nexus_expiries_total";
 /// Rows a sweep met, by what became of them.
 pub const SWEEP_ROWS: &str = "nexus_sweep_rows_total";
 /// Since the least recently renewed sweeper lease was renewed.
@@ -146,6 +152,9 @@ fn describe() {
         SWEEP_LAG,
         "Seconds a sweep is behind its oldest due row, by sweep"
     );
+    describe_counter!(CLAIMS, "Claims, by what became of them");
+    describe_counter!(COMMITS, "Commits, by what became of them");
+    describe_counter!(EXPIRIES, "Rows that settled by their deadline");
     describe_counter!(
         SWEEP_ROWS,
         "Rows a sweep met, by sweep and what became of them"

@@ -14,6 +14,7 @@ use crate::engine::claim::{self, Verdict};
 use crate::engine::mint::{self, Secret};
 use crate::store::credentials::ExecutorCaller;
 use crate::store::inbox::{CLAIMS_RECEIPT, ClaimState, Granted, InboxRow, Taking, Wanted};
+use crate::telemetry::CLAIMS;
 
 /// How often a claim looks again after a guarded update met no row. Each round means that the row
 /// changed in between; the facts then refuse, unless it was re-made claimable again.
@@ -59,7 +60,16 @@ pub async fn claim(
     idempotency: Option<String>,
 ) -> Result<Claimed, Error<Refusal>> {
     let app = app.clone();
-    to_the_end(async move { one(&app, &caller, run, &key, idempotency.as_deref()).await }).await
+    let outcome =
+        to_the_end(async move { one(&app, &caller, run, &key, idempotency.as_deref()).await })
+            .await;
+    let word = match &outcome {
+        Ok(_) => "granted",
+        Err(Error::Refused(_)) => "refused",
+        Err(Error::Fault(_)) => "failed",
+    };
+    metrics::counter!(CLAIMS, "outcome" => word).increment(1);
+    outcome
 }
 
 async fn one(
@@ -215,6 +225,7 @@ async fn many(
                 .store
                 .claim_grant_many(caller.account, taking, &rows, receipt)
                 .await?;
+            metrics::counter!(CLAIMS, "outcome" => "granted").increment(granted.len() as u64);
             claimed.extend(pair(granted, &rows, secrets));
         }
         match last {

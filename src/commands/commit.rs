@@ -12,6 +12,7 @@ use crate::engine::mint::{self, Mint};
 use crate::store::credentials::ExecutorCaller;
 use crate::store::views::TaskView;
 use crate::store::{self, First, Locked, RunTarget};
+use crate::telemetry::COMMITS;
 
 #[derive(Clone)]
 struct Commit {
@@ -116,6 +117,12 @@ async fn look_again(
 }
 
 fn shown(outcome: Result<Done<TaskNo>, Error<Refusal>>) -> Result<TaskView, Error<Refusal>> {
+    let word = match &outcome {
+        Ok(_) => "accepted",
+        Err(Error::Refused(_)) => "refused",
+        Err(Error::Fault(_)) => "failed",
+    };
+    metrics::counter!(COMMITS, "outcome" => word).increment(1);
     outcome?
         .task
         .ok_or_else(|| Error::Refused(CommitClaim::NotFound.into()))

@@ -8,6 +8,7 @@ use crate::domain::{AccountId, PublicId, TaskNo};
 use crate::engine::expire;
 use crate::engine::mint::Mint;
 use crate::store::{self, First, Locked, RunTarget};
+use crate::telemetry::EXPIRIES;
 
 /// The run does not exist any more: nothing is due.
 struct Gone;
@@ -56,7 +57,10 @@ pub async fn expire(
 ) -> Result<usize, store::Error> {
     let target = RunTarget { account, run };
     match app.lanes.execute(Expire { target, rows }).await {
-        Ok(Done { answer, .. }) => Ok(answer),
+        Ok(Done { answer, .. }) => {
+            metrics::counter!(EXPIRIES).increment(answer as u64);
+            Ok(answer)
+        }
         Err(Error::Fault(fault)) => Err(fault),
         Err(Error::Refused(Gone)) => Ok(0),
     }

@@ -46,7 +46,8 @@ pub struct MemberCaller {
 static EXECUTOR: Sql = Sql::new(
     "credentials.executor",
     "SELECT k.account_id, k.token_id, k.salt, k.secret_hash, e.executor_id, e.public_id, e.kind,
-            e.credential_epoch, (e.last_seen_at IS NULL OR e.last_seen_at < nexus_now() - interval '1 minute') AS stale
+            e.credential_epoch, (e.last_seen_at IS NULL OR e.last_seen_at < nexus_now() - interval '1 minute') AS stale,
+            (k.last_used_at IS NULL OR k.last_used_at < nexus_now() - interval '1 hour') AS unsampled
        FROM tokens k
        JOIN executors e ON e.account_id = k.account_id AND e.executor_id = k.executor_id
        JOIN accounts a ON a.account_id = k.account_id
@@ -60,7 +61,8 @@ static EXECUTOR: Sql = Sql::new(
 
 static MEMBER: Sql = Sql::new(
     "credentials.member",
-    "SELECT k.account_id, k.token_id, k.salt, k.secret_hash, m.member_id, m.public_id, m.kind
+    "SELECT k.account_id, k.token_id, k.salt, k.secret_hash, m.member_id, m.public_id, m.kind,
+            (k.last_used_at IS NULL OR k.last_used_at < nexus_now() - interval '1 hour') AS unsampled
        FROM tokens k
        JOIN members m ON m.account_id = k.account_id AND m.member_id = k.member_id
        JOIN accounts a ON a.account_id = k.account_id
@@ -86,6 +88,14 @@ static EXECUTOR_SEEN: Sql = Sql::new(
     &[Type::INT8, Type::INT8],
 );
 
+static TOKEN_USED: Sql = Sql::new(
+    "credentials.token_used",
+    "UPDATE tokens SET last_used_at = nexus_now()
+      WHERE account_id = $1 AND token_id = $2
+        AND (last_used_at IS NULL OR last_used_at < nexus_now() - interval '1 hour')",
+    &[Type::INT8, Type::INT8],
+);
+
 static STANDING: Sql = Sql::new(
     "credentials.standing",
     "SELECT q.place
@@ -106,7 +116,14 @@ static STANDING: Sql = Sql::new(
 );
 
 /// The statements of this file.
-pub static STATEMENTS: &[&Sql] = &[&EXECUTOR, &MEMBER, &OPERATOR, &EXECUTOR_SEEN, &STANDING];
+pub static STATEMENTS: &[&Sql] = &[
+    &EXECUTOR,
+    &MEMBER,
+    &OPERATOR,
+    &EXECUTOR_SEEN,
+    &TOKEN_USED,
+    &STANDING,
+];
 
 /// Which of these tokens, once proven, would be accepted again now: one answer each, in order, of
 /// one statement however many they are (`cable.md` §5). By inner id, so no secret is needed.
@@ -161,18 +178,21 @@ pub async fn executor(store: &Store, bearer: &Bearer) -> Result<Option<ExecutorC
         token_id: row.get("token_id"),
     };
     if row.get("stale") {
-        seen(store.clone(), caller.account, caller.id);
+        sample(store, &EXECUTOR_SEEN, caller.account, caller.id.0);
+    }
+    if row.get("unsampled") {
+        sample(store, &TOKEN_USED, caller.account, caller.token_id);
     }
     Ok(Some(caller))
 }
 
-/// Samples `last_seen_at`, at most once a minute, behind the request: it gates nothing.
-fn seen(store: Store, account: AccountId, executor: ExecutorId) {
+/// Samples when an executor was seen (at most once a minute) or a token used (hourly), behind the
+/// request: neither gates anything.
+fn sample(store: &Store, sql: &'static Sql, account: AccountId, id: i64) {
+    let store = store.clone();
     tokio::spawn(async move {
         if let Ok(conn) = store.conn().await {
-            let _ = conn
-                .execute(&EXECUTOR_SEEN, &[&account.0, &executor.0])
-                .await;
+            let _ = conn.execute(sql, &[&account.0, &id]).await;
         }
     });
 }
@@ -194,7 +214,7 @@ pub async fn member(store: &Store, bearer: &Bearer) -> Result<Option<MemberCalle
         return Ok(None);
     };
     let kind: &str = row.get("kind");
-    Ok(Some(MemberCaller {
+    let caller = MemberCaller {
         account: AccountId(row.get("account_id")),
         id: MemberId(row.get("member_id")),
         public_id: PublicId(row.get("public_id")),
@@ -202,7 +222,11 @@ pub async fn member(store: &Store, bearer: &Bearer) -> Result<Option<MemberCalle
             .parse()
             .map_err(|_| Error::inconsistent("members", "kind", kind))?,
         token_id: row.get("token_id"),
-    }))
+    };
+    if row.get("unsampled") {
+        sample(store, &TOKEN_USED, caller.account, caller.token_id);
+    }
+    Ok(Some(caller))
 }
 
 /// Whether this bearer proves an operator.
