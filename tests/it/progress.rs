@@ -1,4 +1,5 @@
 //! `POST /executor/progress` (`executor.md` §14, `cable.md` §4; edge cases 46 and 47).
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::time::Duration;
 
