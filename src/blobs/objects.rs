@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -14,7 +15,9 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::buffered::BufWriter;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _};
+use object_store::{
+    ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, RetryConfig,
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::io::AsyncWriteExt as _;
 
@@ -27,6 +30,13 @@ use crate::store::uploads::BlobRef;
 const PART: usize = 5 * 1024 * 1024;
 /// How many parts of a file may be on their way at once, beside the one being filled.
 const PARTS: usize = 1;
+
+/// How long S3 may take to accept a connection, and to send the next bytes.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const READ_WITHIN: Duration = Duration::from_secs(30);
+/// How often, and for how long, a request that met a passing fault is sent again: a client waits.
+const RETRIES: usize = 4;
+const RETRY_WITHIN: Duration = Duration::from_secs(15);
 
 /// One object store.
 #[derive(Debug, Clone)]
@@ -110,7 +120,20 @@ fn s3(
     bucket: &str,
     aws: &BTreeMap<String, SecretString>,
 ) -> Result<object_store::aws::AmazonS3, object_store::Error> {
-    let mut builder = AmazonS3Builder::new().with_bucket_name(bucket);
+    // No bound on a whole request: a client that reads slowly holds one open.
+    let options = ClientOptions::new()
+        .with_timeout_disabled()
+        .with_connect_timeout(CONNECT_WITHIN)
+        .with_read_timeout(READ_WITHIN);
+    let retry = RetryConfig {
+        max_retries: RETRIES,
+        retry_timeout: RETRY_WITHIN,
+        ..RetryConfig::default()
+    };
+    let mut builder = AmazonS3Builder::new()
+        .with_client_options(options)
+        .with_retry(retry)
+        .with_bucket_name(bucket);
     for (name, value) in aws {
         // Other AWS_* variables are for other programs.
         if let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {

@@ -1,4 +1,5 @@
 //! Captures and attachments through the doors (`executor.md` §9, §11, §13; edge cases 38, 42, 48).
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod attachments;
 mod binding;

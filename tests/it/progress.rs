@@ -1,4 +1,5 @@
 //! `POST /executor/progress` (`executor.md` §14, `cable.md` §4; edge cases 46 and 47).
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::time::Duration;
 
@@ -56,11 +57,14 @@ async fn next(feed: &mut Subscription) -> Value {
         .expect("a frame is heard")
 }
 
-/// Parallel calls of these keys, all claimed; gives the run and the tokens.
+/// A run of parallel calls of these keys, all claimed: gives the run and the tokens.
 async fn calls(app: &TestApp, world: &World, keys: &[&str]) -> (String, Vec<String>) {
     let steps: Vec<_> = keys.iter().map(|key| world.routed(key, "echo")).collect();
     let run = world
-        .run(app, json!([{"parallel": {"key": "p", "branches": steps}}]))
+        .run(
+            app,
+            json!([{"parallel": steps}, world.routed("end", "echo")]),
+        )
         .await;
     let mut tokens = Vec::new();
     for key in keys {

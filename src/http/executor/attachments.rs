@@ -1,7 +1,8 @@
 //! The doors to bound files: a descriptor, and bytes whole or one range (`executor.md` §9).
 //!
-//! Bytes come from here and never by a redirect, and are not to be kept: `no-store`, as on every
-//! answer that a claim token opens. Their strong `ETag` is their digest, for `If-Range`.
+//! Bytes come from here and never by a redirect, and are not to be kept: the `no-store` of every
+//! answer stands, since a claim token opened them. Their strong `ETag` is their digest, for
+//! `If-Range`.
 
 use axum::Router;
 use axum::body::Body;
@@ -15,7 +16,7 @@ use super::uploads::Wrapped;
 use crate::app::App;
 use crate::commands::{attachment, claim};
 use crate::domain::media;
-use crate::http::answer::ok;
+use crate::http::answer::{Answer, ok};
 use crate::http::auth::ExecutorCaller;
 use crate::http::error::ApiError;
 use crate::http::params;
@@ -42,12 +43,12 @@ async fn descriptor(
     State(app): State<App>,
     at: At,
     headers: HeaderMap,
-) -> Result<Response, ApiError> {
+) -> Result<Answer<Wrapped>, ApiError> {
     let bound = bound(&app, &caller, at, &headers).await?;
     let body = Wrapped {
         upload: bound.upload,
     };
-    Ok(private(ok(body).into_response()))
+    Ok(ok(body))
 }
 
 async fn bytes(
@@ -87,7 +88,7 @@ async fn bytes(
             format!("bytes {}-{last}/{size}", part.start),
         );
     }
-    Ok(private(response))
+    Ok(response)
 }
 
 /// The proofs, in order: 404, 400 without the header, 409, and 404 for a file that is not bound.
@@ -164,14 +165,4 @@ fn percent(byte: u8) -> String {
     } else {
         format!("%{byte:02X}")
     }
-}
-
-fn private(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
-    response
 }
