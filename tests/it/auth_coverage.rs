@@ -226,6 +226,7 @@ async fn ids(app: &TestApp, f: &Fixture) -> BTreeMap<&'static str, String> {
         ("token", lookup.expect("a token has five parts").to_owned()),
         ("run", run),
         ("task", "a".to_owned()),
+        ("upload", "01a22e11-0000-7000-8000-000000000000".to_owned()),
     ])
 }
 

@@ -56,12 +56,18 @@ const MAP: &[(&str, &[&str], &[&str])] = &[
             "admission",
             "app",
             "config",
+            "blobs",
         ],
         &["axum", "tokio_postgres", "redis"],
     ),
     (
+        "blobs",
+        &["domain", "store", "config"],
+        &["axum", "tokio_postgres", "redis"],
+    ),
+    (
         "http",
-        &["commands", "domain", "store", "bus"],
+        &["commands", "domain", "store", "bus", "blobs"],
         &["tokio_postgres", "redis"],
     ),
     (

@@ -129,9 +129,8 @@ pub const GRAPH: &[Audit] = &[
     ),
     (
         "a_run_has_its_rows_inputs_and_a_receipt",
-        "SELECT 'run ' || r.run_id FROM runs r WHERE NOT EXISTS (
-                SELECT FROM receipts c WHERE c.account_id = r.account_id AND c.run_id = r.run_id AND c.door = 'run_create')
-             OR r.n_tasks = 0",
+        "SELECT 'run ' || r.run_id FROM runs r WHERE (r.n_tasks > 0) <> EXISTS (
+                SELECT FROM receipts c WHERE c.account_id = r.account_id AND c.run_id = r.run_id AND c.door = 'run_create')",
     ),
     (
         "a_receipt_of_a_create_has_its_run",
