@@ -16,6 +16,7 @@ pub mod expire;
 pub mod extend;
 pub mod facts;
 pub mod graph;
+pub mod invariants;
 pub mod mint;
 pub mod settlement;
 pub mod start;
