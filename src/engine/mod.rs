@@ -21,3 +21,8 @@ pub mod mint;
 pub mod settlement;
 pub mod start;
 pub mod stop;
+
+#[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod tables;

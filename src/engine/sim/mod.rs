@@ -1,0 +1,15 @@
+//! The engine tried as a whole, without a database (tests only).
+//!
+//! | file | job |
+//! |---|---|
+//! | `db` | an in-memory store: the slices and guarded writes of the real one, nothing more |
+//! | `fleet` | executors, and who is found for a row |
+//! | `command` | commands and batches as the shell runs them |
+//! | `envelopes` | random envelopes through the real compiler |
+//! | `reads` | what a settle reads, at any size |
+
+pub(super) mod command;
+pub(super) mod db;
+pub(super) mod envelopes;
+pub(super) mod fleet;
+mod reads;
