@@ -210,8 +210,12 @@ impl Graph {
         }
     }
 
-    /// Takes all outgoing edges of a row, in authoring order of their heads.
-    pub fn put_edges(&mut self, from: TaskNo, edges: Vec<Edge>) {
+    /// Takes all outgoing edges of a row, unless the slice already holds (a later state of) them.
+    /// Kept by head, which is authoring order, and each once: two commands of one batch may have
+    /// asked for the same row, and a release counts what it walks.
+    pub fn put_edges(&mut self, from: TaskNo, mut edges: Vec<Edge>) {
+        edges.sort_by_key(|e| e.to);
+        edges.dedup_by_key(|e| e.to);
         self.edges.entry(from).or_insert(edges);
     }
 

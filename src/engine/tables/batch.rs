@@ -3,6 +3,41 @@
 
 use super::check;
 
+/// Two commands that ask for the same row are handed its edges twice.
+#[test]
+fn two_commands_on_one_row_release_it_once() {
+    check(
+        "
+        executor p1 provider read
+        task a tool read
+        task b tool read
+        task c tool read waits a,b
+        claim a p1 -> granted
+        claim b p1 -> granted
+        batch
+            extend a p1 60s  -> until 60s; a extended
+            commit a p1 'ok' -> completed; a completed
+            commit a p1 'ok' -> completed
+        end
+        show c -> waiting
+        commit b p1 'ok' -> completed; b completed, c started
+        ",
+    );
+    check(
+        "
+        executor p1 provider read
+        task a tool read
+        task b tool read waits a
+        task c tool read waits b
+        batch
+            stop -> ok; a canceled, b canceled, c canceled, run canceling, run canceled
+            stop -> already_terminal
+        end
+        show run -> canceled
+        ",
+    );
+}
+
 /// A fan's last commits in one batch start its follower once (BR-029).
 #[test]
 fn a_fan_in_of_one_batch_starts_its_follower_once() {
