@@ -486,6 +486,13 @@ impl Graph {
         self.changes.results.push(result);
     }
 
+    /// The digest of the result that this transaction stored for the row as it now stands: what the
+    /// rows that were loaded cannot know yet.
+    pub fn digest_stored_now(&self, task: &Task) -> Option<&[u8; 32]> {
+        let of_row = |r: &&NewResult| r.task == task.no && r.generation == task.generation;
+        self.changes.results.iter().find(of_row)?.digest.as_ref()
+    }
+
     /// Releases a settled row's outgoing edges; what it settles itself joins the work list.
     fn release(&mut self, no: TaskNo) {
         let meaning = settlement(self.loaded(no));

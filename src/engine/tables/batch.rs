@@ -38,6 +38,34 @@ fn two_commands_on_one_row_release_it_once() {
     );
 }
 
+#[test]
+fn a_second_result_of_one_batch_is_a_conflict() {
+    check(
+        "
+        executor p1 provider read
+        task a tool read
+        claim a p1 -> granted
+        batch
+            commit a p1 'ok'    -> completed; a completed, run completed
+            commit a p1 'other' -> final_result_conflict
+            commit a p1 'ok'    -> completed
+        end
+        commit a p1 'other' -> final_result_conflict
+        ",
+    );
+    check(
+        "
+        executor p1 provider read
+        task a tool read
+        claim a p1 -> granted
+        batch
+            commit a p1 unstorable -> result_unstorable; a failed, run needs_attention, attention deliverable_unresolved a
+            commit a p1 'clean'    -> failed
+        end
+        ",
+    );
+}
+
 /// A fan's last commits in one batch start its follower once (BR-029).
 #[test]
 fn a_fan_in_of_one_batch_starts_its_follower_once() {
