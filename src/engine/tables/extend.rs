@@ -34,8 +34,10 @@ fn the_checks_answer_in_their_order() {
         task d join as running
         task e await as ask
         task f tool read as approval
+        task g delegation as running
         extend c p1 1s    -> not_found
         extend d p1 1s    -> not_found
+        extend g p1 1s    -> not_found
         extend e p1 1s    -> not_extendable
         extend f p1 1s    -> not_extendable
         extend a p1 1s token junk -> not_extendable
