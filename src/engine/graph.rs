@@ -626,8 +626,8 @@ impl Graph {
             }
             RunStatus::Running if counts.ready > 0 => {
                 // Ready rows that are not loaded, or that no pass of this transaction may start.
+                self.changes.run |= !self.run.schedulable;
                 self.run.schedulable = true;
-                self.changes.run = true;
                 None
             }
             RunStatus::Running if counts.started == 0 => self.judge_quiescence(),

@@ -121,6 +121,8 @@ fn ready_rows_that_nobody_loaded_are_owed_a_pass() {
         started.join(", ")
     ));
     table.push_str("show run -> running schedulable\n");
+    table.push_str("claim t1 p1 -> granted\n");
+    table.push_str("commit t1 p1 outcome=maybe -> invalid_outcome\n");
     table.push_str("schedule -> ok; t65 started, t66 started\n");
     table.push_str("show run -> running\n");
     check(&table);
