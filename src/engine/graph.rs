@@ -659,8 +659,13 @@ impl Graph {
         let Some(failures) = self.failures.clone() else {
             return Some(Want::Failures);
         };
-        if let Some(unseen) = failures.iter().find(|no| !self.tasks.contains_key(no)) {
-            return Some(Want::Row(*unseen));
+        let unseen = failures
+            .iter()
+            .copied()
+            .filter(|no| !self.tasks.contains_key(no));
+        let unseen: Vec<TaskNo> = unseen.collect();
+        if !unseen.is_empty() {
+            return Some(Want::Edges(unseen));
         }
         let keys = failures
             .iter()

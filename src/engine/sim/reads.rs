@@ -187,3 +187,20 @@ fn calls_that_nobody_serves_run_down_a_chain_a_few_rows_a_link() {
         invariants::check(&db.world).unwrap();
     });
 }
+
+/// All that a hold names is read at once.
+#[test]
+fn a_hold_reads_its_failures_in_one_load() {
+    const N: usize = 60;
+    let mut world = world(N, (1..N).map(|n| (n, N)));
+    for task in &mut world.tasks {
+        task.on_failure = OnFailure::Halt;
+    }
+    let mut db = started(world);
+    let mut last = Reads::default();
+    for n in 1..N {
+        last = settle(&mut db, n, "failed");
+    }
+    assert_eq!(db.world.run.status, RunStatus::NeedsAttention);
+    assert!(last.loads <= 4 && last.rows <= 4 * N, "{last:?}");
+}
