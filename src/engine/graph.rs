@@ -578,17 +578,16 @@ impl Graph {
     }
 
     fn want_edges(&self, first: TaskNo) -> Want {
-        let unseen: Vec<TaskNo> = self
-            .released
-            .iter()
-            .copied()
-            .filter(|no| !self.edges.contains_key(no))
-            .collect();
-        // A skip runs down the graph: see all of its way at once, not a level at a time.
-        if settlement(self.loaded(first)) == Settlement::Skip {
-            Want::Downstream(unseen)
+        // A skip runs down the graph: see all of its way at once, not a level at a time. Rows that
+        // release otherwise are read apart: what stands behind them is not touched.
+        let skips = |no: TaskNo| settlement(self.loaded(no)) == Settlement::Skip;
+        let alike = skips(first);
+        let released = self.released.iter().copied();
+        let unseen = released.filter(|no| !self.edges.contains_key(no) && skips(*no) == alike);
+        if alike {
+            Want::Downstream(unseen.collect())
         } else {
-            Want::Edges(unseen)
+            Want::Edges(unseen.collect())
         }
     }
 

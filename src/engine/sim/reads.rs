@@ -188,6 +188,28 @@ fn calls_that_nobody_serves_run_down_a_chain_a_few_rows_a_link() {
     });
 }
 
+/// Rows that fail to start beside each other, each by its own policy: only what is skipped is
+/// walked down to its end.
+#[test]
+fn a_skip_beside_another_release_does_not_read_the_others_descendants() {
+    // 1 → 2 → 3, where 2 is not served and 3 is skipped; 1 → 4 → 5 → … → N, where 4 is not served
+    // and absorbed: 5 starts, the rest stays unread.
+    const N: usize = 1_000;
+    let edges = [(1, 2), (1, 4), (2, 3)]
+        .into_iter()
+        .chain((4..N).map(|n| (n, n + 1)));
+    let mut world = world(N, edges);
+    for n in [2, 4] {
+        world.tasks[n - 1].tool_name = Some("nowhere".to_owned());
+    }
+    world.tasks[3].on_failure = OnFailure::Absorb;
+    let mut db = started(world);
+    let reads = settle(&mut db, 1, "completed");
+    assert_eq!(db.task(TaskNo(3)).status, TaskStatus::Skipped);
+    assert_eq!(db.task(TaskNo(5)).status, TaskStatus::Dispatched);
+    assert!(reads.rows <= 32, "{reads:?}");
+}
+
 /// All that a hold names is read at once.
 #[test]
 fn a_hold_reads_its_failures_in_one_load() {
