@@ -177,6 +177,11 @@ impl Class {
     }
 }
 
+/// Where the edge to that head stands among a row's edges, which are kept by head.
+fn edge_at(edges: &[Edge], to: TaskNo) -> Option<usize> {
+    edges.binary_search_by_key(&to, |e| e.to).ok()
+}
+
 impl Graph {
     /// An empty slice of that run at that moment.
     pub fn new(run: Run, now: Timestamp) -> Self {
@@ -270,7 +275,8 @@ impl Graph {
 
     /// A loaded edge.
     pub fn edge(&self, from: TaskNo, to: TaskNo) -> Option<&Edge> {
-        self.edges.get(&from)?.iter().find(|e| e.to == to)
+        let edges = self.edges.get(&from)?;
+        edges.get(edge_at(edges, to)?)
     }
 
     /// "Now" for the run's parks.
@@ -523,9 +529,8 @@ impl Graph {
             .edges
             .get_mut(&edge.from)
             .expect("released edges are loaded");
-        for known in edges.iter_mut().filter(|e| e.to == edge.to) {
-            known.state = state;
-        }
+        let at = edge_at(edges, edge.to).expect("a released edge is one of them");
+        edges[at].state = state;
         self.changes.edges.insert((edge.from, edge.to));
         self.write(edge.to, |head| head.remaining -= 1);
     }

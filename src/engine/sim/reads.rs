@@ -1,6 +1,8 @@
 //! What a settle costs (INV-33, L6): rows read follow the degree of what settles, never the size of
 //! the run or its history; long chains and wide fans take linear work and no deep stack.
 
+use std::time::{Duration, Instant};
+
 use super::command::{Answer, Command, body};
 use super::db::{Db, Reads};
 use super::envelopes::{self, dawn};
@@ -225,4 +227,31 @@ fn a_hold_reads_its_failures_in_one_load() {
     }
     assert_eq!(db.world.run.status, RunStatus::NeedsAttention);
     assert!(last.loads <= 4 && last.rows <= 4 * N, "{last:?}");
+}
+
+/// The better of two, so that a busy machine does not decide.
+fn time_of(rows: usize, outcome: &'static str) -> Duration {
+    let once = || {
+        let mut db = started(world(rows, (2..=rows).map(|n| (1, n))));
+        db.compares = false;
+        let begun = Instant::now();
+        settle(&mut db, 1, outcome);
+        begun.elapsed()
+    };
+    (0..2).map(|_| once()).min().expect("twice")
+}
+
+/// Ten times the readers take about ten times as long to release or to skip; a hundred times, if
+/// each were looked for among all.
+#[test]
+fn a_wide_fan_takes_linear_time() {
+    for outcome in ["failed", "completed"] {
+        let (small, large) = (time_of(2_000, outcome), time_of(20_000, outcome));
+        println!("{outcome}: {small:?}, {large:?}");
+        let ratio = large.as_secs_f64() / small.as_secs_f64();
+        assert!(
+            ratio < 30.0,
+            "{outcome}: {small:?} for 2,000, {large:?} for 20,000"
+        );
+    }
 }
