@@ -31,7 +31,10 @@ pub fn decide(
     request: &Request,
 ) -> Result<Timestamp, refusal::Extend> {
     let task = graph.task(no).ok_or(refusal::Extend::NotFound)?;
-    if matches!(task.kind, TaskKind::Model | TaskKind::Join) {
+    if matches!(
+        task.kind,
+        TaskKind::Model | TaskKind::Join | TaskKind::Delegation
+    ) {
         return Err(refusal::Extend::NotFound);
     }
     let park = graph

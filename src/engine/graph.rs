@@ -180,6 +180,11 @@ impl Class {
     }
 }
 
+/// Where the edge to that head stands among a row's edges, which are kept by head.
+fn edge_at(edges: &[Edge], to: TaskNo) -> Option<usize> {
+    edges.binary_search_by_key(&to, |e| e.to).ok()
+}
+
 impl Graph {
     /// An empty slice of that run at that moment.
     pub fn new(run: Run, now: Timestamp) -> Self {
@@ -213,8 +218,12 @@ impl Graph {
         }
     }
 
-    /// Takes all outgoing edges of a row, in authoring order of their heads.
-    pub fn put_edges(&mut self, from: TaskNo, edges: Vec<Edge>) {
+    /// Takes all outgoing edges of a row, unless the slice already holds (a later state of) them.
+    /// Kept by head, which is authoring order, and each once: two commands of one batch may have
+    /// asked for the same row, and a release counts what it walks.
+    pub fn put_edges(&mut self, from: TaskNo, mut edges: Vec<Edge>) {
+        edges.sort_by_key(|e| e.to);
+        edges.dedup_by_key(|e| e.to);
         self.edges.entry(from).or_insert(edges);
     }
 
@@ -269,7 +278,8 @@ impl Graph {
 
     /// A loaded edge.
     pub fn edge(&self, from: TaskNo, to: TaskNo) -> Option<&Edge> {
-        self.edges.get(&from)?.iter().find(|e| e.to == to)
+        let edges = self.edges.get(&from)?;
+        edges.get(edge_at(edges, to)?)
     }
 
     /// "Now" for the run's parks.
@@ -488,6 +498,13 @@ impl Graph {
         self.changes.results.push(result);
     }
 
+    /// The digest of the result that this transaction stored for the row as it now stands: what the
+    /// rows that were loaded cannot know yet.
+    pub fn digest_stored_now(&self, task: &Task) -> Option<&[u8; 32]> {
+        let of_row = |r: &&NewResult| r.task == task.no && r.generation == task.generation;
+        self.changes.results.iter().find(of_row)?.digest.as_ref()
+    }
+
     /// Releases a settled row's outgoing edges; what it settles itself joins the work list.
     fn release(&mut self, no: TaskNo) {
         let meaning = settlement(self.loaded(no));
@@ -518,9 +535,8 @@ impl Graph {
             .edges
             .get_mut(&edge.from)
             .expect("released edges are loaded");
-        for known in edges.iter_mut().filter(|e| e.to == edge.to) {
-            known.state = state;
-        }
+        let at = edge_at(edges, edge.to).expect("a released edge is one of them");
+        edges[at].state = state;
         self.changes.edges.insert((edge.from, edge.to));
         self.write(edge.to, |head| head.remaining -= 1);
     }
@@ -573,17 +589,16 @@ impl Graph {
     }
 
     fn want_edges(&self, first: TaskNo) -> Want {
-        let unseen: Vec<TaskNo> = self
-            .released
-            .iter()
-            .copied()
-            .filter(|no| !self.edges.contains_key(no))
-            .collect();
-        // A skip runs down the graph: see all of its way at once, not a level at a time.
-        if settlement(self.loaded(first)) == Settlement::Skip {
-            Want::Downstream(unseen)
+        // A skip runs down the graph: see all of its way at once, not a level at a time. Rows that
+        // release otherwise are read apart: what stands behind them is not touched.
+        let skips = |no: TaskNo| settlement(self.loaded(no)) == Settlement::Skip;
+        let alike = skips(first);
+        let released = self.released.iter().copied();
+        let unseen = released.filter(|no| !self.edges.contains_key(no) && skips(*no) == alike);
+        if alike {
+            Want::Downstream(unseen.collect())
         } else {
-            Want::Edges(unseen)
+            Want::Edges(unseen.collect())
         }
     }
 
@@ -621,8 +636,8 @@ impl Graph {
             }
             RunStatus::Running if counts.ready > 0 => {
                 // Ready rows that are not loaded, or that no pass of this transaction may start.
+                self.changes.run |= !self.run.schedulable;
                 self.run.schedulable = true;
-                self.changes.run = true;
                 None
             }
             RunStatus::Running if counts.started == 0 => self.judge_quiescence(),
@@ -654,8 +669,13 @@ impl Graph {
         let Some(failures) = self.failures.clone() else {
             return Some(Want::Failures);
         };
-        if let Some(unseen) = failures.iter().find(|no| !self.tasks.contains_key(no)) {
-            return Some(Want::Row(*unseen));
+        let unseen = failures
+            .iter()
+            .copied()
+            .filter(|no| !self.tasks.contains_key(no));
+        let unseen: Vec<TaskNo> = unseen.collect();
+        if !unseen.is_empty() {
+            return Some(Want::Edges(unseen));
         }
         let keys = failures
             .iter()

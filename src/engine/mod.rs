@@ -16,8 +16,14 @@ pub mod expire;
 pub mod extend;
 pub mod facts;
 pub mod graph;
+pub mod invariants;
 pub mod mint;
 pub mod revoke;
 pub mod settlement;
 pub mod start;
 pub mod stop;
+
+#[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod tables;

@@ -1,0 +1,299 @@
+//! The simulation: many runs from seeds, every invariant after every step. A failure prints its
+//! seed, the envelope, and the fewest actions that still fail.
+//!
+//! `NEXUS_SIM_CASES` sets how many cases (default [`CASES`]), `NEXUS_SIM_SEED` tries one alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::client::{Client, Mood, Op, Tried, op, snapshot};
+use super::db::Db;
+use super::envelopes::{self, Dice};
+use crate::domain::json::Value;
+use crate::domain::words::RunStatus;
+use crate::engine::author::Placed;
+use crate::engine::invariants::{self, World};
+
+/// Cases of one run of the tests, all parts together.
+const CASES: u64 = 20_000;
+/// Parts, which a runner may drive side by side.
+const PARTS: u64 = 8;
+
+struct Case {
+    steps: Value,
+    placed: Arc<Placed>,
+    ops: Vec<Op>,
+}
+
+impl Case {
+    fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let fleet = envelopes::fleet();
+        let most = match dice.below(16) {
+            0 if dice.one_in(3) => 64,
+            0..=2 => 24,
+            _ => 8,
+        };
+        let (steps, placed) = loop {
+            let size = 1 + dice.below(most);
+            let steps = envelopes::steps(&mut dice, size, &fleet);
+            if let Some(placed) = envelopes::place(&steps, &fleet) {
+                break (steps, Arc::new(placed));
+            }
+        };
+        let mut ops = vec![Op::Start];
+        let length = 4 + dice.below(if most == 64 { 80 } else { 20 });
+        let mood = Mood {
+            fails: dice.one_in(2),
+            dawdles: dice.one_in(2),
+        };
+        ops.extend((0..length).map(|_| op(&mut dice, mood)));
+        Self { steps, placed, ops }
+    }
+
+    fn with(&self, ops: Vec<Op>) -> Self {
+        Self {
+            steps: self.steps.clone(),
+            placed: Arc::clone(&self.placed),
+            ops,
+        }
+    }
+
+    /// Plays the case to its end.
+    fn play(&self) -> Result<Tried, String> {
+        let world = envelopes::born(&self.placed, envelopes::dawn());
+        invariants::check(&world).map_err(|v| v.to_string())?;
+        let mut watch = Watch {
+            before: snapshot(&world),
+            version: 0,
+        };
+        let mut client = Client::new(Db::new(world, envelopes::fleet()));
+        for (n, op) in self.ops.iter().enumerate() {
+            watch
+                .step(&mut client, op)
+                .map_err(|e| format!("action {n}, {op:?}: {e}"))?;
+        }
+        let limit = 8 * client.db.world.tasks.len() + 64;
+        for _ in 0..limit {
+            let Some(op) = client.next_to_the_end() else {
+                return end(&client).map(|()| client.tried);
+            };
+            watch
+                .step(&mut client, &op)
+                .map_err(|e| format!("at the end, {op:?}: {e}"))?;
+        }
+        Err("the run does not end".to_owned())
+    }
+}
+
+/// Checks every invariant around each action that wrote something.
+struct Watch {
+    before: World,
+    version: u64,
+}
+
+impl Watch {
+    fn step(&mut self, client: &mut Client, op: &Op) -> Result<(), String> {
+        if self.version != client.db.version {
+            self.look(client); // standing came back by hand
+        }
+        match op {
+            Op::Batch(ops) if ops.is_empty() => client.sweep(&self.before)?,
+            _ => client.act(op, &self.before)?,
+        }
+        if self.version == client.db.version {
+            return Ok(());
+        }
+        let after = &client.db.world;
+        invariants::check(after).map_err(|v| v.to_string())?;
+        invariants::check_step(&self.before, after).map_err(|v| v.to_string())?;
+        if !matches!(op, Op::Batch(_)) {
+            invariants::narrated_in_order(&self.before, after).map_err(|v| v.to_string())?;
+        }
+        self.look(client);
+        Ok(())
+    }
+
+    fn look(&mut self, client: &Client) {
+        self.before = snapshot(&client.db.world);
+        self.version = client.db.version;
+    }
+}
+
+/// A run to which nothing more can happen by itself has ended or asks for a person.
+fn end(client: &Client) -> Result<(), String> {
+    let run = &client.db.world.run;
+    let over = run.status.is_terminal() || run.status == RunStatus::NeedsAttention;
+    if over {
+        Ok(())
+    } else {
+        Err(format!("at rest, the run is {}", run.status))
+    }
+}
+
+/// Plays a case; a panic is a failure like any other.
+fn outcome(case: &Case) -> Result<Tried, String> {
+    catch_unwind(AssertUnwindSafe(|| case.play())).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|t| (*t).to_owned()));
+        Err(format!("panicked: {}", text.unwrap_or_default()))
+    })
+}
+
+/// Drops actions while the case still fails.
+fn shrink(mut case: Case, mut failure: String) -> (Case, String) {
+    let mut chunk = case.ops.len().div_ceil(2);
+    while chunk > 0 {
+        let mut at = 0;
+        while at < case.ops.len() {
+            let mut fewer = case.ops.clone();
+            fewer.drain(at..(at + chunk).min(fewer.len()));
+            let fewer = case.with(fewer);
+            match outcome(&fewer) {
+                Err(still) => (case, failure) = (fewer, still),
+                Ok(_) => at += chunk,
+            }
+        }
+        chunk /= 2;
+    }
+    let (case, failure) = shrink_batches(case, failure);
+    shrink_steps(case, failure)
+}
+
+/// Drops top-level steps while the case still compiles and fails.
+fn shrink_steps(mut case: Case, mut failure: String) -> (Case, String) {
+    let mut at = 0;
+    while let Value::Array(steps) = &case.steps {
+        if at >= steps.len() || steps.len() == 1 {
+            break;
+        }
+        let mut fewer = steps.clone();
+        fewer.remove(at);
+        let steps = Value::Array(fewer);
+        let placed = envelopes::place(&steps, &envelopes::fleet());
+        let fewer = placed.map(|placed| Case {
+            steps,
+            placed: Arc::new(placed),
+            ops: case.ops.clone(),
+        });
+        match fewer.map(|fewer| (outcome(&fewer), fewer)) {
+            Some((Err(still), fewer)) => (case, failure) = (fewer, still),
+            _ => at += 1,
+        }
+    }
+    (case, failure)
+}
+
+/// Drops the commands of batches while the case still fails.
+fn shrink_batches(mut case: Case, mut failure: String) -> (Case, String) {
+    for at in 0..case.ops.len() {
+        let mut inner = 0;
+        loop {
+            let mut fewer = case.with(case.ops.clone());
+            match fewer.ops.get_mut(at) {
+                Some(Op::Batch(ops)) if inner < ops.len() => drop(ops.remove(inner)),
+                _ => break,
+            }
+            match outcome(&fewer) {
+                Err(still) => (case, failure) = (fewer, still),
+                Ok(_) => inner += 1,
+            }
+        }
+    }
+    (case, failure)
+}
+
+fn env(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn simulate(part: u64) {
+    if let Some(seed) = env("NEXUS_SIM_SEED") {
+        return try_seed(seed).map_or_else(|report| panic!("{report}"), drop);
+    }
+    let cases = env("NEXUS_SIM_CASES").unwrap_or(CASES);
+    let mut sum = Tried::default();
+    for seed in (0..cases).filter(|seed| seed % PARTS == part) {
+        match try_seed(seed) {
+            Ok(tried) => sum.add(&tried),
+            Err(report) => panic!("{report}"),
+        }
+    }
+    println!("{sum:?}");
+    if cases >= 4_000 {
+        sum.is_worth_it();
+    }
+}
+
+fn try_seed(seed: u64) -> Result<Tried, String> {
+    let case = Case::of(seed);
+    outcome(&case).map_err(|failure| {
+        let (case, failure) = shrink(case, failure);
+        let steps = case
+            .steps
+            .canonical()
+            .map(|c| c.into_string())
+            .unwrap_or_default();
+        let ops: Vec<String> = case.ops.iter().map(|op| format!("  {op:?}")).collect();
+        format!(
+            "NEXUS_SIM_SEED={seed}\n{failure}\nsteps {steps}\nactions\n{}",
+            ops.join("\n")
+        )
+    })
+}
+
+impl Tried {
+    fn each(&mut self) -> [(&'static str, &mut usize); 14] {
+        [
+            ("grants", &mut self.grants),
+            ("recoveries", &mut self.recoveries),
+            ("lost claims", &mut self.lost_claims),
+            ("commits", &mut self.commits),
+            ("late commits", &mut self.late),
+            ("conflicts", &mut self.conflicts),
+            ("stale claims", &mut self.stale),
+            ("extensions", &mut self.extensions),
+            ("expiries", &mut self.expiries),
+            ("batches", &mut self.batches),
+            ("pauses", &mut self.paused),
+            ("stops", &mut self.stopped),
+            ("holds", &mut self.held),
+            ("completions", &mut self.completed),
+        ]
+    }
+
+    fn add(&mut self, other: &Self) {
+        let mut other = *other;
+        for ((_, sum), (_, more)) in self.each().into_iter().zip(other.each()) {
+            *sum += *more;
+        }
+    }
+
+    /// Each kind of thing happened often: a simulation that tries nothing proves nothing.
+    fn is_worth_it(&mut self) {
+        for (name, count) in self.each() {
+            assert!(*count >= 10, "only {count} {name}");
+        }
+    }
+}
+
+/// One test a part: each is short, and a runner drives as many at once as it likes.
+macro_rules! parts {
+    ($($name:ident: $part:literal,)*) => {$(
+        #[test]
+        fn $name() {
+            simulate($part);
+        }
+    )*};
+}
+
+parts! {
+    every_invariant_holds_in_any_interleaving_1: 0,
+    every_invariant_holds_in_any_interleaving_2: 1,
+    every_invariant_holds_in_any_interleaving_3: 2,
+    every_invariant_holds_in_any_interleaving_4: 3,
+    every_invariant_holds_in_any_interleaving_5: 4,
+    every_invariant_holds_in_any_interleaving_6: 5,
+    every_invariant_holds_in_any_interleaving_7: 6,
+    every_invariant_holds_in_any_interleaving_8: 7,
+}
