@@ -292,8 +292,15 @@ async fn sixty_four_callers_of_batch_claims_get_each_row_once() {
         }
     });
     let granted: Vec<(String, String)> = all(callers).await.into_iter().flatten().collect();
-    let statements: u64 = app.replicas.iter().map(|r| r.app.store.meter().statements).sum();
-    println!("{ROWS} rows to 64 callers of batch claims: {:?}, {statements} statements", started.elapsed());
+    let statements: u64 = app
+        .replicas
+        .iter()
+        .map(|r| r.app.store.meter().statements)
+        .sum();
+    println!(
+        "{ROWS} rows to 64 callers of batch claims: {:?}, {statements} statements",
+        started.elapsed()
+    );
     let by_key: BTreeMap<&str, &str> = granted.iter().map(|(k, t)| (&**k, &**t)).collect();
     assert_eq!(granted.len(), by_key.len(), "no row twice");
     assert_eq!(by_key.len(), ROWS as usize, "no row left");
