@@ -390,7 +390,9 @@ async fn runners(
     let wants = envelope.wants();
     let mut ids: Vec<PublicId> = wants.routes.iter().filter_map(|(id, _)| *id).collect();
     ids.extend(shell.default_runner);
-    let tools: Vec<String> = wants.routes.iter().map(|(_, tool)| tool.clone()).collect();
+    // A name that no executor can announce is not asked for: the database cannot even read U+0000.
+    let tools = wants.routes.iter().map(|(_, tool)| tool.clone());
+    let tools: Vec<String> = tools.filter(|tool| !tool.contains('\0')).collect();
     Ok(app
         .store
         .runners(request.caller.account, &birth.principal, &ids, &tools)

@@ -26,6 +26,6 @@ pub fn fingerprint(door: &str, path: &[String], body: &Value) -> Result<[u8; 32]
     let place = Value::from([("door", door.into()), ("path", Value::Array(ids))]).canonical()?;
     let mut sha = Sha256::new();
     sha.update(place.as_str().as_bytes());
-    sha.update(body.canonical()?.as_str().as_bytes());
+    sha.update(body.digest_text()?.as_bytes());
     Ok(sha.finalize().into())
 }

@@ -23,6 +23,8 @@ use sha2::{Digest, Sha256};
 pub const PARSE_DEPTH: usize = 128;
 /// How deep a stored value may nest; its root container is level 1.
 pub const STORED_DEPTH: usize = 100;
+/// How deep a value may nest whose text is only digested: whatever the parser read, in one envelope.
+const DIGEST_DEPTH: usize = PARSE_DEPTH + 1;
 /// The most digits an integer token may have.
 pub const INTEGER_DIGITS: usize = 256;
 
@@ -235,8 +237,19 @@ impl Value {
     /// The first reason, in canonical order, why the value cannot be stored.
     pub fn canonical(&self) -> Result<Canonical, Unstorable> {
         let mut out = String::new();
-        write_value(self, 1, &mut out)?;
+        write_value(self, 1, STORED_DEPTH, &mut out)?;
         Ok(Canonical(out))
+    }
+
+    /// The canonical text for a digest, of a value that holds storable values without being stored
+    /// itself: an envelope is deeper than what it carries.
+    ///
+    /// # Errors
+    /// As [`canonical`](Self::canonical), but for depth, which the parser bounds.
+    pub fn digest_text(&self) -> Result<String, Unstorable> {
+        let mut out = String::new();
+        write_value(self, 1, DIGEST_DEPTH, &mut out)?;
+        Ok(out)
     }
 
     /// The members, when this is an object.
@@ -290,8 +303,13 @@ impl Value {
     }
 }
 
-fn write_value(value: &Value, depth: usize, out: &mut String) -> Result<(), Unstorable> {
-    if depth > STORED_DEPTH && matches!(value, Value::Array(_) | Value::Object(_)) {
+fn write_value(
+    value: &Value,
+    depth: usize,
+    deepest: usize,
+    out: &mut String,
+) -> Result<(), Unstorable> {
+    if depth > deepest && matches!(value, Value::Array(_) | Value::Object(_)) {
         return Err(Unstorable::TooDeep);
     }
     match value {
@@ -307,7 +325,7 @@ fn write_value(value: &Value, depth: usize, out: &mut String) -> Result<(), Unst
                 if i > 0 {
                     out.push(',');
                 }
-                write_value(item, depth + 1, out)?;
+                write_value(item, depth + 1, deepest, out)?;
             }
             out.push(']');
         }
@@ -319,7 +337,7 @@ fn write_value(value: &Value, depth: usize, out: &mut String) -> Result<(), Unst
                 }
                 write_str(key, out)?;
                 out.push(':');
-                write_value(member, depth + 1, out)?;
+                write_value(member, depth + 1, deepest, out)?;
             }
             out.push('}');
         }

@@ -190,8 +190,8 @@ fn digest(body: &Object) -> Option<[u8; 32]> {
         ("title", title.cloned().unwrap_or(Value::Null)),
         ("metadata", member("metadata")),
     ]);
-    let text = value.canonical().ok()?;
-    Some(Sha256::digest(text.as_str().as_bytes()).into())
+    let text = value.digest_text().ok()?;
+    Some(Sha256::digest(text.as_bytes()).into())
 }
 
 fn read_payload(body: &Object) -> Result<Payload, Refusal> {

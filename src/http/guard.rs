@@ -144,6 +144,9 @@ impl Guard {
                 format!("a URL may have at most {} bytes", self.limits.url),
             ));
         }
+        if !is_utf8(uri.path()) {
+            return Err(ApiError::not_found());
+        }
         if header_bytes(request.headers()) > self.limits.headers {
             return Err(ApiError::new(
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -195,6 +198,32 @@ impl Guard {
         }
         tokio::time::sleep(self.limits.handler).await;
     }
+}
+
+/// Whether a path is text once its percent-escapes are read. One that is not names nothing, and
+/// routing it would end in a refusal outside the envelope.
+fn is_utf8(path: &str) -> bool {
+    let hex = |byte: Option<&u8>| byte.and_then(|b| char::from(*b).to_digit(16));
+    let raw = path.as_bytes();
+    let mut read = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while at < raw.len() {
+        let escaped = (raw[at] == b'%')
+            .then(|| hex(raw.get(at + 1)).zip(hex(raw.get(at + 2))))
+            .flatten()
+            .and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        match escaped {
+            Some(byte) => {
+                read.push(byte);
+                at += 3;
+            }
+            None => {
+                read.push(raw[at]);
+                at += 1;
+            }
+        }
+    }
+    std::str::from_utf8(&read).is_ok()
 }
 
 fn header_bytes(headers: &HeaderMap) -> usize {

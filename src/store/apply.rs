@@ -160,12 +160,14 @@ static FAILURES_NEW: Sql = Sql::new(
     &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY],
 );
 
+/// By place: these rows are never updated, and only whoever holds their run deletes them.
 static FAILURES_GONE: Sql = Sql::new(
     "apply.failures_gone",
     concat!(
-        "WITH u AS (DELETE FROM open_failures f
-          USING unnest($1::bigint[], $2::bigint[], $3::int[]) AS v(account_id, run_id, task_no)
-          WHERE f.account_id = v.account_id AND f.run_id = v.run_id AND f.task_no = v.task_no",
+        "WITH u AS (DELETE FROM open_failures f WHERE f.ctid = ANY (ARRAY(
+            SELECT x.ctid FROM unnest($1::bigint[], $2::bigint[], $3::int[]) AS v(account_id, run_id, task_no)
+             CROSS JOIN LATERAL (SELECT x.ctid FROM open_failures x WHERE x.account_id = v.account_id AND x.run_id = v.run_id
+                                    AND x.task_no = v.task_no OFFSET 0) x))",
         expected!("$4", "failures resolved")
     ),
     &[

@@ -177,26 +177,27 @@ static CALLER: Sql = Sql::new(
 );
 
 /// Takes unclaimed parks. What a pause, a stop, an expiry, a retry or another claim did meanwhile
-/// shows in the guard: the row is gone, frozen, of another generation, or claimed.
+/// shows in the guard: the row is gone, frozen, of another generation, or claimed. Locked rows are
+/// updated by their place; one that moved between the snapshot and its lock is left out, as if
+/// somebody held it.
 static GRANT: Sql = Sql::new(
     "inbox.grant",
     concat!(
         "WITH take AS MATERIALIZED (
-            SELECT p.account_id, p.run_id, p.task_no, v.digest
-              FROM unnest($3::bigint[], $4::int[], $5::int[], $6::bytea[]) AS v(run_id, task_no, generation, digest)
-              JOIN parks p ON p.account_id = $1 AND p.run_id = v.run_id AND p.task_no = v.task_no
-              JOIN runs r ON r.account_id = $1 AND r.run_id = v.run_id
+            SELECT p.ctid AS place, v.digest
+              FROM (SELECT * FROM unnest($3::bigint[], $4::int[], $5::int[], $6::bytea[]) AS v(run_id, task_no, generation, digest)
+                     ORDER BY v.run_id, v.task_no) v
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = $1 AND r.run_id = v.run_id OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT p.ctid, p.* FROM parks p WHERE p.account_id = $1 AND p.run_id = v.run_id
+                                    AND p.task_no = v.task_no FOR UPDATE SKIP LOCKED) p
              WHERE p.kind = 'tool_call' AND p.claimed_at IS NULL AND p.generation = v.generation AND NOT p.clock_frozen
                AND r.status IN ('running', 'canceling') AND NOT r.force_stopped AND r.deleted_at IS NULL
                AND EXISTS (SELECT 1 FROM executors e WHERE e.account_id = $1 AND e.executor_id = $2
-                              AND e.status = 'active' AND e.credential_epoch = $7 AND e.shutdown_at IS NULL)
-             ORDER BY p.run_id, p.task_no
-               FOR UPDATE OF p SKIP LOCKED),
+                              AND e.status = 'active' AND e.credential_epoch = $7 AND e.shutdown_at IS NULL)),
          p AS (UPDATE parks p SET claim_digest = take.digest, claim_key = $8, claimant_id = $2, claimed_at = nexus_now(),
                       deadline_at = nexus_now() + p.timeout_ms * interval '1 millisecond'
                  FROM take
-                WHERE p.account_id = take.account_id AND p.run_id = take.run_id AND p.task_no = take.task_no
-                  AND p.claimed_at IS NULL
+                WHERE p.ctid = take.place AND p.claimed_at IS NULL
             RETURNING p.*),
          receipt AS (INSERT INTO receipts (account_id, door, scope_id, caller_id, key, fingerprint, body, created_at)
             SELECT $1, 'claims', $2, $2, $9, '', '', nexus_now() WHERE $9 IS NOT NULL AND EXISTS (SELECT 1 FROM p))
@@ -249,14 +250,17 @@ static KEY_USED: Sql = Sql::new(
     &[Type::INT8, Type::INT8, Type::TEXT],
 );
 
-/// The claims of one executor under one key.
+/// The claims of one executor under one key, among what is addressed to it or to its pools.
 static HELD_UNDER: Sql = Sql::new(
     "inbox.held_under",
-    "SELECT p.run_id, p.task_no, p.generation FROM parks p
-      WHERE p.account_id = $1 AND p.claimant_id = $2 AND p.claim_key = $3
-        AND (p.executor_id = $2 OR (p.executor_id IS NULL AND p.pool_name IN
-             (SELECT s.name FROM served_tools s WHERE s.account_id = $1 AND s.executor_id = $2)))
-      ORDER BY p.park_no",
+    "WITH p AS (
+        SELECT p.* FROM parks p WHERE p.account_id = $1 AND p.executor_id = $2 AND p.claimant_id = $2 AND p.claim_key = $3
+        UNION ALL
+        SELECT p.* FROM served_tools s
+         CROSS JOIN LATERAL (SELECT * FROM parks p WHERE p.account_id = $1 AND p.executor_id IS NULL AND p.pool_name = s.name
+                                AND p.claimant_id = $2 AND p.claim_key = $3 OFFSET 0) p
+         WHERE s.account_id = $1 AND s.executor_id = $2)
+     SELECT p.run_id, p.task_no, p.generation FROM p ORDER BY p.park_no",
     &[Type::INT8, Type::INT8, Type::BYTEA],
 );
 
@@ -301,10 +305,10 @@ static READ_CLAIM: Sql = Sql::new(
     "SELECT nexus_now() AS now, t.kind, t.status, t.tool_name, p.claimant_id AS live_by, p.claim_digest AS live_digest,
             t.claimed_by_id AS settled_by, t.claim_digest AS settled_digest, r.run_id, t.task_no,
             (p.deadline_at <= CASE WHEN r.status = 'paused' THEN r.paused_at ELSE nexus_now() END) AS elapsed
-       FROM runs r
-       JOIN tasks t ON t.account_id = r.account_id AND t.run_id = r.run_id AND t.key = $3
-       LEFT JOIN parks p ON p.account_id = t.account_id AND p.run_id = t.run_id AND p.task_no = t.task_no
-      WHERE r.account_id = $1 AND r.public_id = $2 AND r.deleted_at IS NULL",
+       FROM (SELECT * FROM runs r WHERE r.account_id = $1 AND r.public_id = $2 AND r.deleted_at IS NULL OFFSET 0) r
+      CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id AND t.key = $3 OFFSET 0) t
+       LEFT JOIN LATERAL (SELECT * FROM parks p WHERE p.account_id = t.account_id AND p.run_id = t.run_id
+                             AND p.task_no = t.task_no OFFSET 0) p ON true",
     &[Type::INT8, Type::UUID, Type::TEXT],
 );
 

@@ -125,10 +125,8 @@ static LOCK_SKIP: Sql = Sql::new(
     concat!(
         "WITH r AS MATERIALIZED (
             SELECT r.* FROM unnest($1::bigint[], $2::uuid[]) AS w(account_id, public_id)
-              JOIN runs r ON r.account_id = w.account_id AND r.public_id = w.public_id
-             WHERE r.deleted_at IS NULL
-             ORDER BY r.account_id, r.run_id
-               FOR NO KEY UPDATE OF r SKIP LOCKED)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id
+                                    AND r.deleted_at IS NULL FOR NO KEY UPDATE SKIP LOCKED) r)
          SELECT nexus_now() AS now, ", run_columns!(), "
            FROM r JOIN members pm ON pm.account_id = r.account_id AND pm.member_id = r.principal_id"
     ),
@@ -215,24 +213,34 @@ static LOAD_READY: Sql = Sql::new(
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT8],
 );
 
-/// Locks parks before they are read, so that the decision and a claim meet on the row.
+/// Locks parks before they are read, so that the decision and a claim meet on the row. Of the runs
+/// this transaction holds alone: a run that was left out of the batch is somebody else's, and its
+/// parks are neither waited for nor kept from its holder. (Locking a run again that is held by
+/// oneself is free; one that became free meanwhile is kept until the end, which harms nobody.)
 static LOCK_PARKS: Sql = Sql::new(
     "run_tx.lock_parks",
-    "SELECT p.task_no FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
-       JOIN runs r ON r.account_id = w.account_id AND r.public_id = w.public_id
-       JOIN parks p ON p.account_id = r.account_id AND p.run_id = r.run_id AND p.task_no = w.task_no
-      ORDER BY p.account_id, p.run_id, p.task_no
-        FOR UPDATE OF p",
+    "WITH r AS MATERIALIZED (
+        SELECT r.account_id, r.run_id, w.task_no FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
+         CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id
+                                FOR NO KEY UPDATE SKIP LOCKED) r
+         ORDER BY r.account_id, r.run_id, w.task_no)
+     SELECT p.task_no FROM r
+      CROSS JOIN LATERAL (SELECT p.task_no FROM parks p WHERE p.account_id = r.account_id AND p.run_id = r.run_id
+                             AND p.task_no = r.task_no FOR UPDATE) p",
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
 );
 
+/// The same of every park of the runs.
 static LOCK_ALL_PARKS: Sql = Sql::new(
     "run_tx.lock_all_parks",
-    "SELECT p.task_no FROM unnest($1::bigint[], $2::uuid[]) AS w(account_id, public_id)
-       JOIN runs r ON r.account_id = w.account_id AND r.public_id = w.public_id
-       JOIN parks p ON p.account_id = r.account_id AND p.run_id = r.run_id
-      ORDER BY p.account_id, p.run_id, p.task_no
-        FOR UPDATE OF p",
+    "WITH r AS MATERIALIZED (
+        SELECT r.account_id, r.run_id FROM unnest($1::bigint[], $2::uuid[]) AS w(account_id, public_id)
+         CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id
+                                FOR NO KEY UPDATE SKIP LOCKED) r
+         ORDER BY r.account_id, r.run_id)
+     SELECT p.task_no FROM r
+      CROSS JOIN LATERAL (SELECT p.task_no FROM parks p WHERE p.account_id = r.account_id AND p.run_id = r.run_id
+                           ORDER BY p.task_no FOR UPDATE) p",
     &[Type::INT8_ARRAY, Type::UUID_ARRAY],
 );
 
@@ -281,8 +289,8 @@ static LOAD_FAILURES: Sql = Sql::new(
     "run_tx.load_failures",
     "SELECT r.account_id, r.public_id AS run_public_id, f.task_no
        FROM unnest($1::bigint[], $2::uuid[]) AS w(account_id, public_id)
-       JOIN runs r ON r.account_id = w.account_id AND r.public_id = w.public_id
-       JOIN open_failures f ON f.account_id = r.account_id AND f.run_id = r.run_id
+      CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+      CROSS JOIN LATERAL (SELECT f.task_no FROM open_failures f WHERE f.account_id = r.account_id AND f.run_id = r.run_id OFFSET 0) f
       ORDER BY f.task_no",
     &[Type::INT8_ARRAY, Type::UUID_ARRAY],
 );

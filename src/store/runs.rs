@@ -63,7 +63,8 @@ static RUNNERS: Sql = Sql::new(
 static RECEIPT: Sql = Sql::new(
     "runs.receipt",
     "SELECT c.fingerprint, c.body, r.public_id, c.created_at + interval '24 hours' < nexus_now() AS expired
-       FROM receipts c JOIN runs r ON r.account_id = c.account_id AND r.run_id = c.run_id
+       FROM receipts c
+      CROSS JOIN LATERAL (SELECT r.public_id FROM runs r WHERE r.account_id = c.account_id AND r.run_id = c.run_id OFFSET 0) r
       WHERE c.account_id = $1 AND c.door = 'run_create' AND c.scope_id = $2 AND c.caller_id = $3 AND c.key = $4",
     &[Type::INT8, Type::INT8, Type::INT8, Type::TEXT],
 );
@@ -166,7 +167,8 @@ static DOCUMENT: Sql = Sql::new(
             r.prompt_mechanism, r.created_at, r.started_at, r.paused_at, r.completed_at, d.key AS deliverable_key,
             e.public_id AS runner_public_id, e.display_name AS runner_name
        FROM runs r
-       LEFT JOIN tasks d ON d.account_id = r.account_id AND d.run_id = r.run_id AND d.task_no = r.deliverable_no
+       LEFT JOIN LATERAL (SELECT d.key FROM tasks d WHERE d.account_id = r.account_id AND d.run_id = r.run_id
+                             AND d.task_no = r.deliverable_no OFFSET 0) d ON true
        LEFT JOIN executors e ON e.account_id = r.account_id AND e.executor_id = r.default_runner_id
       WHERE r.account_id = $1 AND r.workspace_id = $2 AND r.public_id = $3 AND r.deleted_at IS NULL",
     &[Type::INT8, Type::INT8, Type::UUID],

@@ -128,7 +128,9 @@ macro_rules! view_columns {
          ce.public_id AS claimed_public_id,
          p.deadline_at + CASE WHEN r.status = 'paused' THEN nexus_now() - r.paused_at ELSE interval '0' END AS deadline_at,
          CASE WHEN t.status IN ('queued', 'needs_approval') AND t.remaining > 0 THEN
-            ARRAY(SELECT u.key FROM edges e JOIN tasks u ON u.account_id = e.account_id AND u.run_id = e.run_id AND u.task_no = e.from_no
+            ARRAY(SELECT u.key FROM edges e
+                    CROSS JOIN LATERAL (SELECT * FROM tasks u WHERE u.account_id = e.account_id AND u.run_id = e.run_id
+                                           AND u.task_no = e.from_no OFFSET 0) u
                    WHERE e.account_id = t.account_id AND e.run_id = t.run_id AND e.to_no = t.task_no
                      AND u.completed_at IS NULL ORDER BY e.ordinal) END AS waiting_on"
     };
@@ -136,9 +138,10 @@ macro_rules! view_columns {
 
 macro_rules! view_joins {
     () => {
-        "  LEFT JOIN parks p ON p.account_id = t.account_id AND p.run_id = t.run_id AND p.task_no = t.task_no
-           LEFT JOIN task_results x ON x.account_id = t.account_id AND x.run_id = t.run_id AND x.task_no = t.task_no
-                 AND x.generation = t.generation AND t.kind = 'join_task'
+        "  LEFT JOIN LATERAL (SELECT * FROM parks p WHERE p.account_id = t.account_id AND p.run_id = t.run_id
+                                 AND p.task_no = t.task_no OFFSET 0) p ON true
+           LEFT JOIN LATERAL (SELECT * FROM task_results x WHERE x.account_id = t.account_id AND x.run_id = t.run_id
+                                 AND x.task_no = t.task_no AND x.generation = t.generation OFFSET 0) x ON t.kind = 'join_task'
            LEFT JOIN executors te ON te.account_id = t.account_id AND te.executor_id = t.target_executor_id
            LEFT JOIN executors ae ON ae.account_id = t.account_id AND ae.executor_id = t.addressed_executor_id
            LEFT JOIN executors ce ON ce.account_id = t.account_id AND ce.executor_id = coalesce(p.claimant_id, t.claimed_by_id)
@@ -167,10 +170,11 @@ static TASKS_OF_RUN: Sql = Sql::new(
         "SELECT ",
         view_columns!(),
         "
-           FROM tasks t JOIN runs r ON r.account_id = t.account_id AND r.run_id = t.run_id ",
+           FROM (SELECT * FROM runs r WHERE r.account_id = $1 AND r.run_id = $2 OFFSET 0) r
+          CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id OFFSET 0) t ",
         view_joins!(),
         "
-          WHERE t.account_id = $1 AND t.run_id = $2 ORDER BY t.task_no"
+          ORDER BY t.task_no"
     ),
     &[Type::INT8, Type::INT8],
 );
@@ -180,11 +184,13 @@ static TASK_DETAIL: Sql = Sql::new(
     "views.task_detail",
     concat!(
         "SELECT ", view_columns!(), ", i.tool_input, i.definition, b.content, b.structured, b.title, b.metadata
-           FROM tasks t JOIN runs r ON r.account_id = t.account_id AND r.run_id = t.run_id ", view_joins!(), "
-           LEFT JOIN task_inputs i ON i.account_id = t.account_id AND i.run_id = t.run_id AND i.task_no = t.task_no
-           LEFT JOIN task_results b ON b.account_id = t.account_id AND b.run_id = t.run_id AND b.task_no = t.task_no
-                 AND b.generation = t.generation
-          WHERE t.account_id = $1 AND t.run_id = $2 AND t.key = $3"
+           FROM (SELECT * FROM runs r WHERE r.account_id = $1 AND r.run_id = $2 OFFSET 0) r
+          CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id AND t.key = $3 OFFSET 0) t ",
+            view_joins!(), "
+           LEFT JOIN LATERAL (SELECT * FROM task_inputs i WHERE i.account_id = t.account_id AND i.run_id = t.run_id
+                                 AND i.task_no = t.task_no OFFSET 0) i ON true
+           LEFT JOIN LATERAL (SELECT * FROM task_results b WHERE b.account_id = t.account_id AND b.run_id = t.run_id
+                                 AND b.task_no = t.task_no AND b.generation = t.generation OFFSET 0) b ON true"
     ),
     &[Type::INT8, Type::INT8, Type::TEXT],
 );

@@ -1,1 +1,516 @@
-//! tbd
+//! Statements and their plans (BR-090, `style.md` "The store"): each prepares on a migrated database,
+//! and the hot ones read by index alone, whatever the statistics say.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use nexus::store::{self, Sql, Statements};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+use crate::support::seed::{World, claim_token, door};
+use crate::support::{TestApp, text};
+
+/// Every list of statements, by file.
+const LISTS: &[(&str, &[&Sql])] = &[
+    ("apply", store::apply::STATEMENTS),
+    ("credentials", store::credentials::STATEMENTS),
+    ("inbox", store::inbox::STATEMENTS),
+    ("run_tx", store::run_tx::STATEMENTS),
+    ("runs", store::runs::STATEMENTS),
+    ("uploads", store::uploads::STATEMENTS),
+    ("views", store::views::STATEMENTS),
+];
+
+#[tokio::test]
+async fn every_statement_prepares_with_the_types_it_names() {
+    let app = TestApp::start().await;
+    let sql = app.sql().await;
+    let mut names = std::collections::BTreeSet::new();
+    for (file, list) in LISTS {
+        assert!(!list.is_empty(), "{file} lists nothing");
+        for statement in *list {
+            assert!(
+                names.insert(statement.name),
+                "{} is listed twice",
+                statement.name
+            );
+            let prepared = sql
+                .prepare_typed(statement.text, statement.types)
+                .await
+                .unwrap_or_else(|e| panic!("{}: {e:?}", statement.name));
+            assert_eq!(prepared.params(), statement.types, "{}", statement.name);
+        }
+    }
+    println!("{} statements prepare", names.len());
+    drop(sql);
+    app.finish().await;
+}
+
+/// `NEXUS_DB_STATEMENTS=unnamed`: the same road without prepared statements.
+#[tokio::test]
+async fn the_main_road_is_travelled_without_prepared_statements_too() {
+    let app = TestApp::with()
+        .set("NEXUS_DB_STATEMENTS", "unnamed")
+        .start()
+        .await;
+    assert_eq!(app.app().config.database.statements, Statements::Unnamed);
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    let run = world
+        .run(
+            &app,
+            json!([world.routed("a", "echo"), world.routed("b", "write_note")]),
+        )
+        .await;
+    for (key, end) in [("a", "completed"), ("b", "failed")] {
+        let granted = app
+            .request(
+                reqwest::Method::POST,
+                &door(&run, key, "claim"),
+                &world.runner.token,
+            )
+            .header("idempotency-key", key)
+            .send()
+            .await;
+        claim_token(&granted);
+        let again = app
+            .request(
+                reqwest::Method::POST,
+                &door(&run, key, "claim"),
+                &world.runner.token,
+            )
+            .header("idempotency-key", key)
+            .send()
+            .await;
+        let token = claim_token(&again);
+        let body = json!({"claim_token": token, "timeout_ms": 1000});
+        app.post(&door(&run, key, "extend"), &world.runner.token, body)
+            .await
+            .ok(200);
+        let body = json!({"claim_token": token, "outcome": end, "structured_content": null});
+        app.post(&door(&run, key, "commit"), &world.runner.token, body)
+            .await
+            .ok(200);
+    }
+    assert_eq!(
+        text(&world.show(&app, &run).await, "run.status"),
+        "needs_attention"
+    );
+    app.get(&world.runs(), &world.human.token).await.ok(200);
+    let second = world.run(&app, json!([world.routed("a", "echo")])).await;
+    let taken = app
+        .post(
+            "/agent_api/v1/executor/inbox/claims",
+            &world.runner.token,
+            json!({}),
+        )
+        .await
+        .ok(200);
+    assert_eq!(text(&taken, "claims.0.task.run_public_id"), second);
+    app.advance(std::time::Duration::from_secs(601)).await;
+    assert_eq!(world.sweep(&app, 0, &second, &[1]).await, 1);
+    let third = world.run(&app, json!([world.routed("a", "echo")])).await;
+    world.stop(&app, &third).await.ok(200);
+    app.finish().await;
+}
+
+/// Tables that grow with work: never read as a whole.
+const HOT: &[&str] = &[
+    "runs",
+    "tasks",
+    "task_inputs",
+    "task_results",
+    "edges",
+    "parks",
+    "open_failures",
+    "run_events",
+    "receipts",
+    "uploads",
+    "upload_bindings",
+];
+
+/// Statements off the hot road whose plan, if it was made on empty tables, reads more until the next
+/// analysis (20,000 changed rows): a repeated create, a recovered claim, two views of members.
+const COLD: &[&str] = &[
+    "runs.receipt",
+    "inbox.recover",
+    "views.task_detail",
+    "views.tasks_of_run",
+];
+
+/// A run among 2,000 of 50 settled rows each, its neighbours, and a little open work.
+async fn history(sql: &Client, world: &World) {
+    let (account, workspace, human, runner) = (
+        world.account,
+        world.workspace,
+        world.human.id,
+        world.runner.id,
+    );
+    let other = world.application.id;
+    sql.batch_execute(&format!(
+        "INSERT INTO runs (account_id, run_id, public_id, workspace_id, creator_id, principal_id, status, deliverable_no,
+                mainline_tail_no, approval_mode, n_tasks, event_seq, created_at, started_at, completed_at)
+         SELECT {account}, 1000000 + g, gen_random_uuid(), {workspace}, {human}, {human}, 'completed', 50, 50, 'bypass', 50, 50,
+                now(), now(), now() FROM generate_series(1, 2000) g;
+         INSERT INTO tasks (account_id, run_id, task_no, key, kind, status, authored_by, lifetime, wake, on_failure, visibility,
+                lineage_no, tip_no, remaining, tool_name, target_executor_id, addressed_role, addressed_executor_id,
+                started_at, claimed_by_id, claimed_at, claim_digest, settle_seq, completed_at)
+         SELECT {account}, 1000000 + g, n, 'h' || n, 'tool_task', 'completed', 'author', 'conversation', 'auto', 'propagate',
+                'collapsed', n, n, 0, 'echo', {runner}, 'runner', {runner}, now(), {runner}, now(), '\\x00', n, now()
+           FROM generate_series(1, 2000) g, generate_series(1, 50) n;
+         INSERT INTO task_inputs (account_id, run_id, task_no, tool_input)
+         SELECT account_id, run_id, task_no, '{{}}' FROM tasks WHERE run_id > 1000000;
+         INSERT INTO task_results (account_id, run_id, task_no, generation, content, digest)
+         SELECT account_id, run_id, task_no, 0, '[]', '\\x00' FROM tasks WHERE run_id > 1000000;
+         INSERT INTO edges (account_id, run_id, from_no, to_no, ordinal, structural, state)
+         SELECT account_id, run_id, task_no - 1, task_no, 0, false, 'met' FROM tasks WHERE run_id > 1000000 AND task_no > 1;
+         INSERT INTO run_events (account_id, host_id, seq, type, payload, created_at)
+         SELECT account_id, run_id, task_no, 'turn_status', '{{}}', now() FROM tasks WHERE run_id > 1000000;
+         INSERT INTO parks (account_id, run_id, task_no, kind, executor_id, pool_name, deadline_at, due_at, timeout_ms, replayable,
+                generation, started_at, run_shard)
+         SELECT account_id, run_id, task_no, 'tool_call', CASE WHEN task_no % 2 = 0 THEN {other} END,
+                CASE WHEN task_no % 2 = 1 THEN 'elsewhere' END, now(), now(), 1, false, 0, now(), 0
+           FROM tasks WHERE run_id > 1000000 AND run_id <= 1000400;
+         INSERT INTO open_failures (account_id, run_id, task_no) SELECT account_id, run_id, task_no FROM parks WHERE run_id > 1000000;
+         INSERT INTO receipts (account_id, door, scope_id, caller_id, key, fingerprint, run_id, body, created_at)
+         SELECT account_id, 'run_create', workspace_id, creator_id, 'h' || run_id, '\\x00', run_id, '{{}}', now() FROM runs
+          WHERE run_id > 1000000"
+    ))
+    .await
+    .expect("a history is written");
+}
+
+/// A hot statement with arguments that find something, and the most rows it may touch.
+struct Hot {
+    sql: &'static Sql,
+    arguments: String,
+    rows: u64,
+}
+
+fn statement(name: &str) -> &'static Sql {
+    LISTS
+        .iter()
+        .flat_map(|(_, list)| list.iter())
+        .find(|s| s.name == name)
+        .unwrap_or_else(|| panic!("no statement {name}"))
+}
+
+/// Arguments about run `run` (inner `id`), whose row 1 is claimed and row 2 waits for it.
+fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
+    let (a, w, e, m) = (
+        world.account,
+        world.workspace,
+        world.runner.id,
+        world.human.id,
+    );
+    let runs = format!("ARRAY[{a}]::bigint[], ARRAY['{run}']::uuid[]");
+    let at = format!("ARRAY[{a}]::bigint[], ARRAY[{id}]::bigint[]");
+    let mut list = Vec::new();
+    let mut add = |name: &str, rows: u64, arguments: String| {
+        list.push(Hot {
+            sql: statement(name),
+            arguments,
+            rows,
+        });
+    };
+    add("credentials.executor", 10, format!("'{lookup}'"));
+    add("credentials.member", 10, format!("'{lookup}'"));
+    add("credentials.executor_seen", 10, format!("{a}, {e}"));
+    add("inbox.caller", 10, format!("{a}, {e}"));
+    add("inbox.claim_facts", 40, format!("{a}, {e}, '{run}', 'a'"));
+    let take = format!(
+        "{a}, {e}, ARRAY[{id}]::bigint[], ARRAY[1]::int[], ARRAY[0]::int[], ARRAY['\\x00']::bytea[]"
+    );
+    add("inbox.grant", 80, format!("{take}, 1, NULL, 'k'"));
+    add(
+        "inbox.grant_one",
+        40,
+        format!("{a}, {e}, {id}, 1, 0, '\\x00', 1, NULL"),
+    );
+    add("inbox.recover", 60, format!("{take}, '\\x00'"));
+    add("inbox.key_used", 10, format!("{a}, {e}, 'k'"));
+    add("inbox.held_under", 400, format!("{a}, {e}, '\\x00'"));
+    add("inbox.page", 3000, format!("{a}, {e}, 0, 50, false"));
+    add(
+        "inbox.page",
+        3000,
+        format!("{a}, {}, 0, 50, true", world.provider.id),
+    );
+    add(
+        "inbox.page_unclaimed",
+        1200,
+        format!("{a}, {e}, 0, 16, false"),
+    );
+    add(
+        "inbox.page_unclaimed",
+        1200,
+        format!("{a}, {}, 0, 16, true", world.provider.id),
+    );
+    add("inbox.read_claim", 10, format!("{a}, '{run}', 'a'"));
+    add("run_tx.lock_wait", 20, format!("{a}, '{run}'"));
+    add("run_tx.lock_skip", 20, runs.clone());
+    add(
+        "run_tx.load_keys",
+        60,
+        format!("{runs}, ARRAY['a']::text[]"),
+    );
+    add("run_tx.load_nos", 60, format!("{runs}, ARRAY[1]::int[]"));
+    add(
+        "run_tx.load_downstream",
+        80,
+        format!("{runs}, ARRAY[1]::int[]"),
+    );
+    add("run_tx.load_open", 200, runs.clone());
+    add("run_tx.load_ready", 200, format!("{runs}, 64"));
+    add("run_tx.lock_parks", 20, format!("{runs}, ARRAY[1]::int[]"));
+    add("run_tx.lock_all_parks", 20, runs.clone());
+    add(
+        "run_tx.load_callers",
+        20,
+        format!("ARRAY[{a}]::bigint[], ARRAY[{e}]::bigint[]"),
+    );
+    add(
+        "run_tx.load_addressees",
+        40,
+        format!("{runs}, ARRAY[2]::int[]"),
+    );
+    add("run_tx.load_failures", 10, runs.clone());
+    add(
+        "apply.edges",
+        20,
+        format!("{at}, ARRAY[1], ARRAY[2], ARRAY['met'], 1"),
+    );
+    add("apply.parks_gone", 20, format!("{at}, ARRAY[1], 1"));
+    add(
+        "apply.parks_later",
+        20,
+        format!("{at}, ARRAY[1], ARRAY[now()], 1"),
+    );
+    add(
+        "apply.parks_earlier",
+        20,
+        format!("{at}, ARRAY[1], ARRAY[now() - interval '1 hour'], 1"),
+    );
+    add(
+        "apply.tasks",
+        20,
+        format!(
+            "{at}, ARRAY[1], ARRAY['dispatched'], ARRAY[0], ARRAY[0], ARRAY['runner'], ARRAY[{e}::bigint], ARRAY[NULL]::text[],
+             ARRAY[NULL]::timestamptz[], ARRAY[now()], ARRAY[NULL]::bigint[], ARRAY[NULL]::timestamptz[], ARRAY[NULL]::bytea[],
+             ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[false], ARRAY[false], ARRAY[NULL]::int[],
+             ARRAY[NULL]::timestamptz[], 1"
+        ),
+    );
+    let none = "ARRAY[NULL]::timestamptz[]";
+    add(
+        "apply.runs",
+        20,
+        format!(
+            "{at}, ARRAY['running'], ARRAY[1], ARRAY[2], ARRAY[2], ARRAY[2], ARRAY[2], ARRAY[0], ARRAY[1], ARRAY[0], ARRAY[0],
+             ARRAY[0], ARRAY[0], ARRAY[9::bigint], ARRAY[false], ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[NULL]::text[],
+             ARRAY[false], ARRAY[now()], {none}, {none}, {none}, {none}, 1"
+        ),
+    );
+    add("apply.failures_gone", 10, format!("{at}, ARRAY[1], 0"));
+    add("views.tasks_by_no", 60, format!("{runs}, ARRAY[1]::int[]"));
+    add("views.tasks_of_run", 120, format!("{a}, {id}"));
+    add("views.task_detail", 60, format!("{a}, {id}, 'b'"));
+    add(
+        "runs.standing",
+        10,
+        format!("{a}, '{}', {m}", world.workspace_public_id),
+    );
+    add("runs.birth", 10, format!("{a}, {m}"));
+    add("runs.receipt", 10, format!("{a}, {w}, {m}, 'h1000001'"));
+    add(
+        "runs.receipt_expire",
+        10,
+        format!("{a}, {w}, {m}, 'h1000001'"),
+    );
+    add("runs.document", 20, format!("{a}, {w}, '{run}'"));
+    add("runs.find", 10, format!("{a}, {w}, '{run}'"));
+    let nil = uuid::Uuid::nil();
+    add(
+        "runs.list_asc",
+        220,
+        format!("{a}, {w}, '{nil}', ARRAY[]::text[], false, 100"),
+    );
+    add(
+        "runs.list_desc",
+        220,
+        format!(
+            "{a}, {w}, '{}', ARRAY[]::text[], false, 100",
+            uuid::Uuid::max()
+        ),
+    );
+    add(
+        "uploads.captures",
+        10,
+        format!("{a}, ARRAY['{nil}']::uuid[]"),
+    );
+    list
+}
+
+/// Walks a plan: sequential scans of hot tables, and rows touched by its scans.
+fn walk(node: &Value, scans: &mut Vec<String>, touched: &mut u64) {
+    let kind = node["Node Type"].as_str().unwrap_or_default();
+    if let Some(table) = node["Relation Name"].as_str() {
+        let number = |name: &str| node[name].as_f64().unwrap_or(0.0);
+        if kind == "Seq Scan" && HOT.contains(&table) {
+            scans.push(table.to_owned());
+        }
+        if kind.contains("Scan") && HOT.contains(&table) {
+            let rows = number("Actual Rows")
+                + number("Rows Removed by Filter")
+                + number("Rows Removed by Index Recheck");
+            *touched += (rows * number("Actual Loops")).round() as u64;
+        }
+    }
+    for child in node["Plans"].as_array().into_iter().flatten() {
+        walk(child, scans, touched);
+    }
+}
+
+/// Prepares a statement as the server would; `name` keeps its plan in this session.
+async fn prepare(sql: &Client, hot: &Hot, name: &str) {
+    let types: Vec<&str> = hot.sql.types.iter().map(|t| t.name()).collect();
+    let types = if types.is_empty() {
+        String::new()
+    } else {
+        format!("({})", types.join(", "))
+    };
+    sql.batch_execute(&format!("PREPARE {name} {types} AS {}", hot.sql.text))
+        .await
+        .unwrap_or_else(|e| panic!("{}: {e:?}", hot.sql.name));
+}
+
+/// Executes a prepared statement under EXPLAIN and takes it back; says what is wrong with its plan.
+async fn judge(sql: &Client, hot: &Hot, name: &str) -> Option<String> {
+    let explain = format!(
+        "BEGIN; EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {name}({}); ROLLBACK",
+        hot.arguments
+    );
+    let text: String = sql
+        .simple_query(&explain)
+        .await
+        .unwrap_or_else(|e| panic!("{}: {e:?}", hot.sql.name))
+        .iter()
+        .filter_map(|m| match m {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        })
+        .collect();
+    let plan: Value = serde_json::from_str(&text).expect("EXPLAIN gives JSON");
+    let (mut scans, mut touched) = (Vec::new(), 0);
+    walk(&plan[0]["Plan"], &mut scans, &mut touched);
+    let compiled = plan[0].get("JIT").is_some();
+    let fine = scans.is_empty() && touched <= hot.rows && !compiled;
+    if !fine && std::env::var_os("NEXUS_TEST_PLANS").is_some() {
+        println!("{}\n{text}", hot.sql.name);
+    }
+    (!fine).then(|| {
+        format!(
+            "seq scans {scans:?}, {touched} rows touched of {}, compiled: {compiled}",
+            hot.rows
+        )
+    })
+}
+
+/// A session with the settings of the server's own.
+async fn session(app: &TestApp) -> Client {
+    let (client, connection) = app
+        .app()
+        .config
+        .database
+        .connect
+        .connect(tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// BR-090: 10⁵ settled rows and 20,000 open ones, with statistics that are of an empty database,
+/// stale, fresh or missing, with generic and custom plans, and with plans that were made while there
+/// was nothing: index scans alone, and no more rows than the answer is made of.
+#[tokio::test]
+async fn hot_statements_read_by_index_whatever_the_statistics_say() {
+    let app = TestApp::start().await;
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    for table in HOT {
+        sql.batch_execute(&format!(
+            "ALTER TABLE {table} SET (autovacuum_enabled = false)"
+        ))
+        .await
+        .unwrap();
+    }
+    let run = world
+        .run(
+            &app,
+            json!([world.routed("a", "echo"), world.routed("b", "echo")]),
+        )
+        .await;
+    world.claim(&app, &run, "a").await;
+    let id = crate::support::fleet::number(&sql, "SELECT run_id FROM runs").await;
+    let lookup: String = sql
+        .query_one(
+            "SELECT lookup FROM tokens WHERE executor_id = $1",
+            &[&world.runner.id],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    let hots = hot(&world, &run, id, &lookup);
+    let old = session(&app).await;
+    old.batch_execute("SET plan_cache_mode = force_generic_plan")
+        .await
+        .unwrap();
+    for (i, hot) in hots.iter().enumerate() {
+        prepare(&old, hot, &format!("s{i}")).await;
+    }
+    let mut bad = String::new();
+    for statistics in ["before any history", "stale", "fresh", "missing"] {
+        let started = Instant::now();
+        match statistics {
+            "stale" => history(&sql, &world).await,
+            "fresh" => sql.batch_execute("ANALYZE").await.unwrap(),
+            "missing" => sql
+                .batch_execute("DELETE FROM pg_statistic; UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace")
+                .await
+                .unwrap(),
+            _ => {}
+        }
+        let fresh = session(&app).await;
+        for (i, hot) in hots.iter().enumerate() {
+            let mut found = vec![(
+                "plan of the first hour",
+                judge(&old, hot, &format!("s{i}")).await,
+            )];
+            for mode in ["force_generic_plan", "force_custom_plan"] {
+                fresh
+                    .batch_execute(&format!("DEALLOCATE ALL; SET plan_cache_mode = {mode}"))
+                    .await
+                    .unwrap();
+                prepare(&fresh, hot, "s").await;
+                found.push((mode, judge(&fresh, hot, "s").await));
+            }
+            for (mode, fault) in found {
+                let old_and_cold = mode.starts_with("plan of") && COLD.contains(&hot.sql.name);
+                if let Some(fault) = fault.filter(|_| !old_and_cold) {
+                    writeln!(bad, "{} ({statistics}, {mode}): {fault}", hot.sql.name).unwrap();
+                }
+            }
+        }
+        println!(
+            "{statistics}: {} statements, three plans each: {:?}",
+            hots.len(),
+            started.elapsed()
+        );
+    }
+    assert!(bad.is_empty(), "\n{bad}");
+    drop(old);
+    sql.batch_execute("TRUNCATE runs, tasks, task_inputs, task_results, edges, parks, open_failures, run_events, receipts").await.unwrap();
+    app.finish().await;
+}

@@ -189,6 +189,16 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Of something that was done without a door: 200 and no body.
+    pub fn empty() -> Self {
+        Self {
+            what: "no door".to_owned(),
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            body: Vec::new(),
+        }
+    }
+
     /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
