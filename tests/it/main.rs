@@ -14,4 +14,5 @@ mod harness;
 mod lifecycle;
 mod outages;
 mod plans;
+mod pooler;
 mod support;
