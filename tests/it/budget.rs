@@ -1,5 +1,6 @@
 //! What a verb costs in statements and round trips (`architecture.md` §4, §5; `engine.md` L6), and
 //! that it stays so whatever the run's size and history.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use nexus::store::Reading;
 use serde_json::{Value, json};

@@ -1,5 +1,6 @@
 //! Claims (`executor.md` §6, §8, §9; `architecture.md` §4, §8): one grant a row, whoever races,
 //! and never a lock that another verb holds.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

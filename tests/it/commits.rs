@@ -1,5 +1,6 @@
 //! Commits (`executor.md` §11): the order of refusals, what is stored, exact repeats, late ones,
 //! and answers that were lost.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::time::Duration;
 

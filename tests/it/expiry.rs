@@ -1,5 +1,6 @@
 //! Expiry (`executor.md` §12): the sweep re-checks everything under the run lock, and only the
 //! database's clock decides.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Extensions (`executor.md` §10): the one clock moved, bounded, narrated; never brought back from
 //! the dead.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Fan-in and its like (BR-029, BR-036, BR-039, BR-057, BR-087): many settles of one run at one
 //! instant, over several replicas, and every follower exactly once.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -317,7 +318,7 @@ async fn a_skip_goes_exactly_as_far_as_it_must() {
             json!([world.routed("a", "echo"), world.routed("b", "echo")]),
         )
         .await;
-    sql.batch_execute(&format!(
+    sql.batch_execute(
         "INSERT INTO tasks (account_id, run_id, task_no, key, kind, status, authored_by, lifetime, wake, on_failure,
                 visibility, lineage_no, tip_no, remaining, tool_name, target_executor_id)
          SELECT account_id, run_id, g, 'c' || g, kind, 'queued', authored_by, lifetime, wake, 'propagate', visibility, g, g,
@@ -325,7 +326,7 @@ async fn a_skip_goes_exactly_as_far_as_it_must() {
          INSERT INTO edges (account_id, run_id, from_no, to_no, ordinal, structural, state)
          SELECT account_id, run_id, g - 1, g, 0, structural, 'open' FROM edges, generate_series(3, 1000) g;
          UPDATE runs SET n_tasks = 1000, n_open = 1000, deliverable_no = 1000, mainline_tail_no = 1000"
-    ))
+    )
     .await
     .unwrap();
     let token = world.claim(&app, &run, "a").await;

@@ -1,5 +1,6 @@
 //! Faults at every statement (BR-026, BR-046, `conventions.md` §3): a command that writes is all or
 //! nothing wherever it is cut, and the repeated call gives the stored result.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 //! BR-084: clients that hang up at any point, and backends that are ended under a command, leave no
 //! connection inside a transaction, no pool slot, no half command.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

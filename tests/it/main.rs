@@ -25,6 +25,7 @@ mod harness;
 mod lifecycle;
 mod outages;
 mod plans;
+mod pooler;
 mod progress;
 mod provision;
 mod scratch;

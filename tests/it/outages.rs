@@ -1,6 +1,7 @@
 //! Outages (`architecture.md` §7): Postgres restarts and crashes under traffic, Redis is away or
 //! empty. Meanwhile 503 with Retry-After; afterwards all goes on by itself, nothing acknowledged is
 //! lost, nothing is executed twice. These tests run servers of their own.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

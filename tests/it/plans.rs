@@ -1,5 +1,6 @@
 //! Statements and their plans (BR-090, `style.md` "The store"): each prepares on a migrated database,
 //! and the hot ones read by index alone, whatever the statistics say.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fmt::Write as _;
 use std::time::Instant;
