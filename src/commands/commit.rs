@@ -42,8 +42,12 @@ impl RunCommand for Commit {
             .callers
             .get(&self.caller.id)
             .filter(|c| c.epoch == self.caller.epoch)
-            .ok_or(CommitClaim::NotEligible)?;
+            .ok_or(CommitClaim::NotEligible);
         let no = locked.graph.task_by_key(self.key.as_str()).map(|t| t.no);
+        if no.is_none() {
+            return Err(CommitClaim::NotFound.into());
+        }
+        let caller = caller?;
         let stored = no.and_then(|no| locked.digests.get(&no)).cloned();
         commit::decide(
             &mut locked.graph,
@@ -76,8 +80,8 @@ pub async fn commit(
     body: &Object,
 ) -> Result<TaskView, Error<Refusal>> {
     let submission = Submission::read(body);
-    let links: Vec<PublicId> = match &submission.payload {
-        Ok(payload) => payload.links.iter().map(|link| link.upload).collect(),
+    let links: Vec<PublicId> = match &submission.links {
+        Ok(links) => links.iter().map(|link| link.upload).collect(),
         Err(_) => Vec::new(),
     };
     let account = caller.account;

@@ -4,6 +4,7 @@ use super::Error;
 use super::lane::{Done, RunCommand};
 use crate::app::App;
 use crate::domain::refusal::Extend as Refusal;
+use crate::domain::words::ExecutorStatus;
 use crate::domain::{PublicId, TaskKey, Timestamp};
 use crate::engine::extend::{self, Request};
 use crate::engine::mint::{self, Mint};
@@ -36,13 +37,16 @@ impl RunCommand for Extend {
         let caller = *locked
             .callers
             .get(&self.caller.id)
-            .filter(|c| c.epoch == self.caller.epoch)
-            .ok_or(Refusal::NotClaimant)?;
+            .filter(|c| {
+                c.epoch == self.caller.epoch && c.executor.status == ExecutorStatus::Active
+            })
+            .ok_or(Refusal::NotClaimant);
         let no = locked
             .graph
             .task_by_key(self.key.as_str())
             .map(|t| t.no)
             .ok_or(Refusal::NotFound)?;
+        let caller = caller?;
         extend::decide(&mut locked.graph, no, &caller, &self.request)
     }
 

@@ -136,6 +136,9 @@ pub fn cut(text: &str, bytes: usize) -> &str {
 /// A commit as it was submitted.
 #[derive(Debug, Clone)]
 pub struct Submission {
+    /// The links of its content, to be proven before anything that stands behind them is judged;
+    /// or why outcome or content are refused.
+    pub links: Result<Vec<Link>, Refusal>,
     /// What it says, or why that is refused.
     pub payload: Result<Payload, Refusal>,
     /// What an exact retry is recognised by; none when a value has no canonical form.
@@ -145,8 +148,14 @@ pub struct Submission {
 impl Submission {
     /// Reads a body. `is_error` has been type-checked by the door.
     pub fn read(body: &Object) -> Self {
+        let begun = read_outcome(body)
+            .and_then(|outcome| Ok((outcome, read_blocks(given(body, "content"))?)));
         Self {
-            payload: read_payload(body),
+            links: begun
+                .as_ref()
+                .map(|(_, blocks)| blocks.links.clone())
+                .map_err(Clone::clone),
+            payload: begun.and_then(|(outcome, blocks)| read_payload(body, outcome, blocks)),
             digest: digest(body),
         }
     }
@@ -194,22 +203,27 @@ fn digest(body: &Object) -> Option<[u8; 32]> {
     Some(Sha256::digest(text.as_bytes()).into())
 }
 
-fn read_payload(body: &Object) -> Result<Payload, Refusal> {
-    let outcome = match given(body, "outcome").map(Value::as_str) {
-        None => Outcome::Completed,
-        Some(Some("completed")) => Outcome::Completed,
-        Some(Some("failed")) => Outcome::Failed,
-        Some(_) => return Err(Refusal::InvalidOutcome),
-    };
+fn read_outcome(body: &Object) -> Result<Outcome, Refusal> {
+    match given(body, "outcome").map(Value::as_str) {
+        None | Some(Some("completed")) => Ok(Outcome::Completed),
+        Some(Some("failed")) => Ok(Outcome::Failed),
+        Some(_) => Err(Refusal::InvalidOutcome),
+    }
+}
+
+fn read_payload(body: &Object, outcome: Outcome, blocks: Blocks) -> Result<Payload, Refusal> {
     let is_error = given(body, "is_error")
         .and_then(Value::as_bool)
         .unwrap_or(false);
-    let blocks = read_blocks(given(body, "content"))?;
     let metadata = read_metadata(given(body, "metadata"))?;
     let title = read_title(given(body, "title"))?;
     match given(body, "result_type").map(Value::as_str) {
         None | Some(Some("complete")) => {}
         Some(_) => return Err(Refusal::InvalidResultType),
+    }
+    // What was submitted, not only what is stored of it: a digest covers all of it.
+    if let Some(submitted) = given(body, "content") {
+        submitted.canonical().map_err(Refusal::ResultUnstorable)?;
     }
     let content = (!blocks.stored.is_empty())
         .then(|| Value::Array(blocks.stored).canonical())

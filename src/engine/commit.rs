@@ -55,7 +55,7 @@ pub fn decide(
         claim.by == caller.id
             && request
                 .token
-                .is_some_and(|token| claim.digest[..] == token[..])
+                .is_some_and(|token| same(&claim.digest, &token))
     });
     if !token_fits {
         return Err(CommitClaim::StaleClaim.into());
@@ -124,7 +124,7 @@ fn answer_settled(
     let final_claim = task.claim.as_ref().ok_or(CommitClaim::StaleClaim)?;
     if request
         .token
-        .is_none_or(|token| final_claim.digest[..] != token[..])
+        .is_none_or(|token| !same(&final_claim.digest, &token))
     {
         return Err(CommitClaim::StaleClaim);
     }
@@ -138,8 +138,7 @@ fn answer_settled(
 
 /// Step 11: the payload within its bounds, and every link a capture of this executor.
 fn proven(request: &Request, caller: &Caller) -> Result<Payload, payload::Refusal> {
-    let payload = request.submission.payload.clone()?;
-    for link in &payload.links {
+    for link in request.submission.links.as_ref().map_err(Clone::clone)? {
         let own = request
             .captures
             .iter()
@@ -148,7 +147,7 @@ fn proven(request: &Request, caller: &Caller) -> Result<Payload, payload::Refusa
             return Err(payload::Refusal::UnknownResultUpload { at: link.at });
         }
     }
-    Ok(payload)
+    request.submission.payload.clone()
 }
 
 /// Step 12.
@@ -195,4 +194,10 @@ fn settle(graph: &mut Graph, no: TaskNo, payload: &Payload, request: &Request) {
             graph.changes.bound.push((no, capture.id));
         }
     }
+}
+
+/// Whether a stored digest is that of the token; in constant time.
+fn same(stored: &[u8], token: &[u8; 32]) -> bool {
+    use subtle::ConstantTimeEq as _;
+    stored.ct_eq(&token[..]).into()
 }

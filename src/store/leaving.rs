@@ -37,11 +37,11 @@ static REVOKE_SETTLED: Sql = Sql::new(
 static SHUTDOWN_DONE: Sql = Sql::new(
     "leaving.shutdown_done",
     "UPDATE executors e SET shutdown_generation = e.credential_epoch + 1, credential_epoch = e.credential_epoch + 1
-      WHERE e.account_id = $1 AND e.executor_id = $2 AND e.shutdown_at IS NOT NULL AND e.shutdown_generation IS NULL
+      WHERE e.account_id = $1 AND e.executor_id = $2 AND e.shutdown_at < nexus_now() - interval '15 seconds'
+        AND e.shutdown_generation IS NULL
         AND NOT EXISTS (SELECT 1 FROM parks p WHERE p.account_id = e.account_id AND p.executor_id = e.executor_id)
-        AND NOT EXISTS (SELECT 1 FROM served_tools s JOIN parks p ON p.account_id = s.account_id
-                           AND p.executor_id IS NULL AND p.pool_name = s.name AND p.claimant_id = e.executor_id
-                         WHERE s.account_id = e.account_id AND s.executor_id = e.executor_id)
+        AND NOT EXISTS (SELECT 1 FROM parks p WHERE p.account_id = e.account_id AND p.executor_id IS NULL
+                           AND p.claimant_id = e.executor_id)
      RETURNING e.public_id",
     &[Type::INT8, Type::INT8],
 );

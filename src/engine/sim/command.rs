@@ -54,11 +54,7 @@ pub(crate) const PASS: usize = 64;
 
 /// Uploads whose last group is odd are the executor's own; those of the stranger are even.
 fn captures(payload: &Submission, by: ExecutorId) -> Vec<Capture> {
-    let links = payload
-        .payload
-        .as_ref()
-        .map(|p| p.links.clone())
-        .unwrap_or_default();
+    let links = payload.links.clone().unwrap_or_default();
     let captures = links.iter().map(|link| Capture {
         id: UploadId(i64::try_from(link.upload.0.as_u128() & 0xffff).unwrap_or(0)),
         public_id: link.upload,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::inbox::token_member;
 use crate::app::App;
-use crate::commands::commit;
+use crate::commands::{claim, commit};
 use crate::domain::json::{Object, Value};
 use crate::http::answer::{Answer, ok};
 use crate::http::auth::ExecutorCaller;
@@ -21,7 +21,7 @@ use crate::store::views::TaskView;
 pub fn routes() -> Router<App> {
     Router::new().route(
         "/agent_api/v1/executor/inbox/{run}/{task}/commit",
-        post(commit_claim),
+        post(commit_claim).layer(DefaultBodyLimit::max(MAX_ESCAPED_BODY)),
     )
 }
 
@@ -37,8 +37,15 @@ async fn commit_claim(
     Body(body): Body,
 ) -> Result<Answer<Committed>, ApiError> {
     let (run, task) = (params::public_id(&run)?, params::task_key(&task)?);
-    check_is_error(&body)?;
-    let token = token_member(&body)?;
+    let shape = check_is_error(&body).and_then(|()| token_member(&body));
+    let token = match shape {
+        Ok(token) => token,
+        Err(malformed) => {
+            // 404 comes before the shape of the request.
+            claim::exists(&app, &caller, run, &task).await?;
+            return Err(malformed);
+        }
+    };
     let task = commit::commit(&app, caller, run, task, token, &body).await?;
     Ok(ok(Committed { task }))
 }

@@ -104,7 +104,14 @@ async fn claim_one(
     Body(_): Body,
 ) -> Result<Answer<Grant>, ApiError> {
     let (run, task) = (params::public_id(&run)?, params::task_key(&task)?);
-    let key = idempotency_key(&headers, KEY_BYTES)?;
+    let key = match idempotency_key(&headers, KEY_BYTES) {
+        Ok(key) => key,
+        Err(malformed) => {
+            // 404 comes before the shape of the request.
+            claim::exists(&app, &caller, run, &task).await?;
+            return Err(malformed);
+        }
+    };
     let claimed = claim::claim(&app, caller, run, task, key).await?;
     Ok(ok(claimed.into()))
 }
