@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{Error, to_the_end};
+use super::{Error, run_again, to_the_end};
 use crate::app::App;
 use crate::domain::refusal::{Claim as Refusal, ReadClaim};
 use crate::domain::words::{TaskKind, TaskStatus};
@@ -59,7 +59,10 @@ pub async fn claim(
     idempotency: Option<String>,
 ) -> Result<Claimed, Error<Refusal>> {
     let app = app.clone();
-    to_the_end(async move { one(&app, &caller, run, &key, idempotency.as_deref()).await }).await
+    to_the_end(
+        async move { run_again(|| one(&app, &caller, run, &key, idempotency.as_deref())).await },
+    )
+    .await
 }
 
 async fn one(
@@ -165,10 +168,12 @@ async fn recover(
         .zip(&secrets)
         .map(|((run, task, generation), secret)| wanted(*run, *task, *generation, secret))
         .collect();
-    let granted = app
-        .store
-        .claim_recover(caller.account, caller.id, under, &rows)
-        .await?;
+    let recover = || async {
+        let store = &app.store;
+        let recovered = store.claim_recover(caller.account, caller.id, under, &rows);
+        recovered.await.map_err(Error::Fault)
+    };
+    let granted = run_again(recover).await?;
     Ok(pair(granted, &rows, secrets))
 }
 
@@ -211,10 +216,12 @@ async fn many(
             };
             // The first rows taken also write down that the key was used.
             let receipt = key.map(|(text, _)| text).filter(|_| claimed.is_empty());
-            let granted = app
-                .store
-                .claim_grant_many(caller.account, taking, &rows, receipt)
-                .await?;
+            let grant = || async {
+                let store = &app.store;
+                let granted = store.claim_grant_many(caller.account, taking, &rows, receipt);
+                granted.await.map_err(Error::Fault)
+            };
+            let granted = run_again(grant).await?;
             claimed.extend(pair(granted, &rows, secrets));
         }
         match last {
