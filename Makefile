@@ -13,7 +13,7 @@ WHEEL_MOTO := moto[server]==5.2.5
 NODE_PACKAGES := @rails/actioncable@8.1.400 ws@8.23.0
 
 .PHONY: run test ci check setup setup-test build clean-data help \
-	services-up services-down setup-rust setup-postgres setup-redis setup-nextest setup-node setup-moto
+	services-up services-down setup-rust setup-postgres setup-redis setup-nextest setup-node setup-moto setup-pgbouncer
 
 # Installers must not run beside each other.
 .NOTPARALLEL:
@@ -48,7 +48,7 @@ check:
 
 setup: build setup-postgres setup-redis
 
-setup-test: setup-rust setup setup-nextest setup-node setup-moto
+setup-test: setup-rust setup setup-nextest setup-node setup-moto setup-pgbouncer
 
 build:
 	$(CARGO) build --locked
@@ -110,12 +110,17 @@ setup-node:
 setup-moto:
 	@$(have_moto) || $(call wheel,'$(WHEEL_MOTO)') || true
 
+# A transaction pooler, to see that everything works behind one.
+setup-pgbouncer:
+	@$(have_pgbouncer) || { echo "installing PgBouncer"; $(call install,pgbouncer,pgbouncer); } || true
+
 # --- Which checks can run ---
 
 have_nextest = $(CARGO) nextest --version >/dev/null 2>&1
 have_node_packages = [ -d node_modules/ws ] && [ -d node_modules/@rails/actioncable ]
 have_node = { command -v node >/dev/null 2>&1 && $(have_node_packages); }
 have_moto = { [ -x .venv/bin/moto_server ] || command -v moto_server >/dev/null 2>&1; }
+have_pgbouncer = { [ -n "$$NEXUS_PGBOUNCER" ] || command -v pgbouncer >/dev/null 2>&1 || [ -x /usr/sbin/pgbouncer ]; }
 have_redis = { [ -n "$$NEXUS_REDIS_URL$$REDIS_URL" ] || \
 	$(NEXUS) test-services find redis >/dev/null 2>&1; }
 
@@ -125,6 +130,7 @@ report_skips = skipped=0; \
 	$(have_node) || skip "foreign clients (Node): node, ws or @rails/actioncable is missing"; \
 	$(have_redis) || skip "tests that need Redis: no redis-server or valkey-server is found"; \
 	$(have_moto) || skip "files in S3: moto_server (pip install 'moto[server]') is missing"; \
+	$(have_pgbouncer) || skip "everything through a transaction pooler: pgbouncer is missing"; \
 	if [ $$skipped = 1 ] && [ -n "$$CI" ]; then echo "CI does not accept a skip" >&2; exit 1; fi
 
 # Tests that drive a foreign client live in the module `foreign_clients` of the integration binary.

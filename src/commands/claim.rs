@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{Error, to_the_end};
+use super::{Error, run_again, to_the_end};
 use crate::app::App;
 use crate::domain::refusal::{Claim as Refusal, ReadClaim};
 use crate::domain::words::{TaskKind, TaskStatus};
@@ -60,9 +60,10 @@ pub async fn claim(
     idempotency: Option<String>,
 ) -> Result<Claimed, Error<Refusal>> {
     let app = app.clone();
-    let outcome =
-        to_the_end(async move { one(&app, &caller, run, &key, idempotency.as_deref()).await })
-            .await;
+    let outcome = to_the_end(async move {
+        run_again(|| one(&app, &caller, run, &key, idempotency.as_deref())).await
+    })
+    .await;
     let word = match &outcome {
         Ok(_) => "granted",
         Err(Error::Refused(_)) => "refused",
@@ -175,10 +176,12 @@ async fn recover(
         .zip(&secrets)
         .map(|((run, task, generation), secret)| wanted(*run, *task, *generation, secret))
         .collect();
-    let granted = app
-        .store
-        .claim_recover(caller.account, caller.id, under, &rows)
-        .await?;
+    let recover = || async {
+        let store = &app.store;
+        let recovered = store.claim_recover(caller.account, caller.id, under, &rows);
+        recovered.await.map_err(Error::Fault)
+    };
+    let granted = run_again(recover).await?;
     Ok(pair(granted, &rows, secrets))
 }
 
@@ -221,10 +224,12 @@ async fn many(
             };
             // The first rows taken also write down that the key was used.
             let receipt = key.map(|(text, _)| text).filter(|_| claimed.is_empty());
-            let granted = app
-                .store
-                .claim_grant_many(caller.account, taking, &rows, receipt)
-                .await?;
+            let grant = || async {
+                let store = &app.store;
+                let granted = store.claim_grant_many(caller.account, taking, &rows, receipt);
+                granted.await.map_err(Error::Fault)
+            };
+            let granted = run_again(grant).await?;
             metrics::counter!(CLAIMS, "outcome" => "granted").increment(granted.len() as u64);
             claimed.extend(pair(granted, &rows, secrets));
         }

@@ -38,10 +38,11 @@ impl RunCommand for Commit {
     }
 
     fn decide(&self, locked: &mut Locked, _mint: &mut Mint) -> Result<TaskNo, Refusal> {
-        let caller = *locked
+        let caller = locked
             .callers
             .get(&self.caller.id)
             .filter(|c| c.epoch == self.caller.epoch)
+            .copied()
             .ok_or(CommitClaim::NotEligible);
         let no = locked.graph.task_by_key(self.key.as_str()).map(|t| t.no);
         if no.is_none() {

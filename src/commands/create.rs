@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Error, to_the_end};
+use super::{Error, run_again, to_the_end};
 use crate::app::App;
 use crate::domain::event::{Event, TaskStatusItem};
 use crate::domain::idempotency;
@@ -12,6 +12,7 @@ use crate::domain::words::{ApprovalMode, MemberKind, RunStatus, TaskKind};
 use crate::domain::{ExecutorId, PublicId, WorkspaceId};
 use crate::engine::author::{self, Placed};
 use crate::engine::compile::{self, Compiled, Envelope, Facts};
+use crate::store;
 use crate::store::credentials::MemberCaller;
 use crate::store::runs::{Birth, CREATE_RECEIPT, NewReceipt, NewRun, Runner};
 
@@ -24,6 +25,9 @@ pub enum Refusal {
     /// `run` is no object.
     #[error("run must be an object")]
     RunInvalid,
+    /// A twin with the same key is still under way.
+    #[error("a request with this Idempotency-Key is still under way; try again soon")]
+    InProgress,
     /// A key that was used for another body.
     #[error("the Idempotency-Key was used for another run")]
     EnvelopeMismatch,
@@ -82,7 +86,7 @@ fn member(code: &'static str, path: &str, message: impl Into<String>) -> Refusal
 /// [`Refusal`], or a fault; nothing is written on either.
 pub async fn create(app: &App, request: Request) -> Result<Created, Error<Refusal>> {
     let app = app.clone();
-    to_the_end(async move { create_once(&app, &request).await }).await
+    to_the_end(async move { run_again(|| create_once(&app, &request)).await }).await
 }
 
 async fn create_once(app: &App, request: &Request) -> Result<Created, Error<Refusal>> {
@@ -153,6 +157,10 @@ async fn create_once(app: &App, request: &Request) -> Result<Created, Error<Refu
             replay(app, request, fingerprint.as_ref())
                 .await?
                 .ok_or(Error::Fault(fault))
+        }
+        // Nothing else in an insert waits for a lock but the receipt, for its twin's.
+        Err(store::Error::Timeout(_)) if request.key.is_some() => {
+            Err(Error::Refused(Refusal::InProgress))
         }
         Err(fault) => Err(Error::Fault(fault)),
     }

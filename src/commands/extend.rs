@@ -34,12 +34,11 @@ impl RunCommand for Extend {
     }
 
     fn decide(&self, locked: &mut Locked, _mint: &mut Mint) -> Result<Timestamp, Refusal> {
-        let caller = *locked
+        let caller = locked
             .callers
             .get(&self.caller.id)
-            .filter(|c| {
-                c.epoch == self.caller.epoch && c.executor.status == ExecutorStatus::Active
-            })
+            .filter(|c| c.epoch == self.caller.epoch && c.executor.status == ExecutorStatus::Active)
+            .copied()
             .ok_or(Refusal::NotClaimant);
         let no = locked
             .graph

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::Error;
+use super::{Error, RETRIES};
 use crate::bus::Bus;
 use crate::domain::TaskNo;
 use crate::domain::hint::Hint;
@@ -31,8 +31,6 @@ use crate::store::{self, First, Held, Locked, Remedy, RunTarget, RunTx, Store};
 
 /// The most commands of one transaction.
 pub const BATCH: usize = 64;
-/// How often a transaction that gave way is run again.
-const RETRIES: usize = 3;
 
 /// A command over one run.
 pub trait RunCommand: Send + 'static {

@@ -26,7 +26,10 @@ pub mod stop;
 pub(crate) mod transaction;
 pub mod upload;
 
-use crate::store;
+use crate::store::{self, Remedy};
+
+/// How often a transaction that gave way is run again (`conventions.md` §3).
+const RETRIES: usize = 3;
 
 /// What a command may come to besides its answer.
 #[derive(Debug)]
@@ -41,6 +44,23 @@ impl<R> From<store::Error> for Error<R> {
     fn from(fault: store::Error) -> Self {
         Self::Fault(fault)
     }
+}
+
+/// Does a transaction, again if it was chosen to give way, at most [`RETRIES`] times.
+///
+/// # Errors
+/// Those of the last time.
+async fn run_again<T, R, F>(mut work: impl FnMut() -> F) -> Result<T, Error<R>>
+where
+    F: Future<Output = Result<T, Error<R>>>,
+{
+    for _ in 0..RETRIES {
+        match work().await {
+            Err(Error::Fault(fault)) if fault.remedy() == Remedy::RunAgain => {}
+            outcome => return outcome,
+        }
+    }
+    work().await
 }
 
 /// Runs a piece of work to its end, even if whoever waits for it goes away: a dropped future

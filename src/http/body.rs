@@ -10,6 +10,10 @@ use crate::domain::json::{self, Object, Value};
 /// The most bytes a JSON body may have, raw.
 pub const MAX_BODY: usize = 2 * 1024 * 1024;
 
+/// The same where a bound of canonical JSON judges (results, steps): one canonical byte may have been
+/// sent as up to six, and what is too large there has a code of its own.
+pub const MAX_ESCAPED_BODY: usize = 8 * 1024 * 1024;
+
 /// A JSON object body. A missing body is `{}`: the door says what it requires.
 #[derive(Debug)]
 pub struct Body(pub Object);
@@ -47,7 +51,9 @@ fn too_large() -> ApiError {
     ApiError::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         "content_too_large",
-        format!("a body may have at most {MAX_BODY} bytes"),
+        format!(
+            "a body may have at most {MAX_BODY} bytes ({MAX_ESCAPED_BODY} where steps or results are sent)"
+        ),
     )
 }
 

@@ -1,6 +1,6 @@
 //! Refusals and their status codes: the one table (`conventions.md` §4).
 
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 
 use super::error::ApiError;
 use crate::commands;
@@ -120,6 +120,7 @@ impl Refused for create::Refusal {
         match self {
             Self::RunMissing => "parameter_missing",
             Self::RunInvalid => "parameter_invalid",
+            Self::InProgress => "idempotency_in_progress",
             Self::EnvelopeMismatch => "idempotency_envelope_mismatch",
             Self::Member { code, .. } => code,
             Self::Steps(refusal) => refusal.code(),
@@ -129,9 +130,9 @@ impl Refused for create::Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::RunMissing | Self::RunInvalid => StatusCode::BAD_REQUEST,
-            Self::EnvelopeMismatch | Self::Steps(steps::Refusal::DuplicateTaskKey(_)) => {
-                StatusCode::CONFLICT
-            }
+            Self::InProgress
+            | Self::EnvelopeMismatch
+            | Self::Steps(steps::Refusal::DuplicateTaskKey(_)) => StatusCode::CONFLICT,
             Self::Member { .. } | Self::Steps(_) => StatusCode::UNPROCESSABLE_ENTITY,
         }
     }
@@ -140,6 +141,7 @@ impl Refused for create::Refusal {
         let answer = ApiError::new(self.status(), self.word(), self.to_string());
         match self {
             Self::RunMissing | Self::RunInvalid => answer.with("parameter", "run"),
+            Self::InProgress => answer.header(header::RETRY_AFTER, "1"),
             Self::Member {
                 path: Some(path), ..
             } => answer.with("path", path.as_str()),

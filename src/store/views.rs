@@ -283,6 +283,12 @@ pub struct Bodies {
     pub metadata: Option<Canonical>,
 }
 
+/// Whether a call completed without text or link: it reads as the empty text.
+fn answered_nothing(row: &Row) -> bool {
+    let is = |column: &str, word: &str| row.get::<_, &str>(column) == word;
+    is("kind", TaskKind::Tool.as_str()) && is("status", TaskStatus::Completed.as_str())
+}
+
 fn output(content: Option<&Canonical>) -> Option<String> {
     let value = content?.value();
     let text: String = value
@@ -333,7 +339,8 @@ impl Store {
                 task: TaskView::from_row(&row)?,
                 bodies: Bodies {
                     tool_input: text("tool_input"),
-                    output: output(content.as_ref()),
+                    output: output(content.as_ref())
+                        .or_else(|| answered_nothing(&row).then(String::new)),
                     content,
                     structured_content: text("structured"),
                     title: row.get("title"),

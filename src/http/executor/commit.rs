@@ -1,7 +1,7 @@
 //! The commit door (`executor.md` §11).
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::post;
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::commands::{claim, commit};
 use crate::domain::json::{Object, Value};
 use crate::http::answer::{Answer, ok};
 use crate::http::auth::ExecutorCaller;
-use crate::http::body::Body;
+use crate::http::body::{Body, MAX_ESCAPED_BODY};
 use crate::http::error::ApiError;
 use crate::http::params;
 use crate::http::path::PathOf;

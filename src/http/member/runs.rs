@@ -1,7 +1,7 @@
 //! Runs: create, start, list, show, task read, stop (`runs.md`).
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -15,7 +15,7 @@ use crate::domain::json::{Canonical, Value};
 use crate::domain::words::RunStatus;
 use crate::http::answer::{Answer, Pagination, idempotency_key, ok};
 use crate::http::auth::MemberCaller;
-use crate::http::body::Body;
+use crate::http::body::{Body, MAX_ESCAPED_BODY};
 use crate::http::error::ApiError;
 use crate::http::params::{self, Params};
 use crate::http::path::PathOf;
@@ -26,7 +26,12 @@ use crate::store::views::TaskDetail;
 pub fn routes() -> Router<App> {
     let runs = "/agent_api/v1/workspaces/{workspace}/runs";
     Router::new()
-        .route(runs, post(create_run).get(list_runs))
+        .route(
+            runs,
+            post(create_run)
+                .layer(DefaultBodyLimit::max(MAX_ESCAPED_BODY))
+                .get(list_runs),
+        )
         .route(&format!("{runs}/{{run}}"), get(show_run))
         .route(&format!("{runs}/{{run}}/start"), post(start_run))
         .route(&format!("{runs}/{{run}}/stop"), post(stop_run))

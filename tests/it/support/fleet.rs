@@ -24,9 +24,9 @@ pub async fn all<T: Send + 'static>(
     done
 }
 
-/// Waits until what is asked becomes true; panics after ten seconds, saying what was waited for.
+/// Waits until what is asked becomes true; panics after half a minute, saying what was waited for.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
-    let patience = tokio::time::Instant::now() + Duration::from_secs(10);
+    let patience = tokio::time::Instant::now() + Duration::from_secs(30);
     while !ask().await {
         assert!(
             tokio::time::Instant::now() < patience,
