@@ -386,6 +386,10 @@ fn ended_run_is_settled(view: &View<'_>) -> Finding {
 
 fn stopped_run_starts_nothing(view: &View<'_>) -> Finding {
     let run = &view.world.run;
+    let stops = matches!(run.status, RunStatus::Canceling | RunStatus::Canceled);
+    ensure(!run.force_stopped || stops, || {
+        format!("the run was stopped by force and is {}", run.status)
+    })?;
     if !(run.force_stopped || run.status == RunStatus::Canceling) {
         return Ok(());
     }

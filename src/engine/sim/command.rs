@@ -56,6 +56,9 @@ pub(crate) enum Answer {
 /// The most rows of one scheduling pass (`commands::schedule`).
 pub(crate) const PASS: usize = 64;
 
+/// How often a transaction that gave way is run again (`commands::lane`).
+const RETRIES: usize = 3;
+
 /// Uploads whose last group is odd are the executor's own; those of the stranger are even.
 fn captures(payload: &Submission, by: ExecutorId) -> Vec<Capture> {
     let links = payload
@@ -199,7 +202,7 @@ impl Db {
         beside: impl FnOnce(&mut Self),
     ) -> Result<Done, String> {
         let mut beside = Some(beside);
-        loop {
+        for _ in 0..=RETRIES {
             let (locked, mut done, pause) = self.decide(commands)?;
             if let Some(beside) = beside.take() {
                 beside(self);
@@ -219,6 +222,7 @@ impl Db {
             }
             return Ok(done);
         }
+        Err(AGAIN.to_owned())
     }
 
     /// Decides the commands one after another, each carried to rest; and by how much clocks move.
