@@ -1,11 +1,12 @@
 //! A run recounted from nothing: what the statuses alone say that every edge, countdown, counter
-//! and listed failure must be (INV-4, INV-6, L6). Whole-graph and naive on purpose.
+//! and listed failure must be (INV-4, INV-6, L6). Whole-graph and naive on purpose; what a status
+//! means (`engine.md` §4) is written down a second time here, so that a wrong rule in `settlement`
+//! does not agree with itself.
 
 use super::{World, place};
 use crate::domain::TaskNo;
-use crate::domain::words::{EdgeState, TaskKind, TaskStatus};
+use crate::domain::words::{EdgeState, FailureResolution, OnFailure, TaskKind, TaskStatus};
 use crate::engine::facts::{Counts, Edge, Task};
-use crate::engine::settlement::{Settlement, is_candidate, is_unresolved, settlement};
 
 /// What the rows' statuses say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub fn recount(world: &World) -> Recount {
             remaining[head] += 1;
         }
     }
-    let candidates = world.tasks.iter().filter(|t| is_candidate(t));
+    let candidates = world.tasks.iter().filter(|t| may_be_mended(t));
     Recount {
         counts: counts(world, &remaining),
         failures: candidates.map(|t| t.no).collect(),
@@ -48,11 +49,50 @@ fn state(world: &World, edge: &Edge) -> EdgeState {
     if born_met && (source.status.is_terminal() || source.generation > 0) {
         return EdgeState::Met;
     }
-    match settlement(source) {
-        Settlement::Pending => EdgeState::Open,
-        Settlement::Success | Settlement::Resolved => EdgeState::Met,
-        Settlement::Skip => EdgeState::Skip,
+    meaning(source)
+}
+
+fn has_failed(task: &Task) -> bool {
+    matches!(
+        task.status,
+        TaskStatus::Failed | TaskStatus::TimedOut | TaskStatus::Uncertain
+    )
+}
+
+/// Whether a failure was let go: by a person, or by a race that settled without it.
+fn is_let_go(task: &Task) -> bool {
+    task.failure_resolution.is_some() || task.race_absorbed
+}
+
+/// What an edge from the row comes to.
+fn meaning(task: &Task) -> EdgeState {
+    let by_owner = task
+        .error
+        .as_ref()
+        .is_some_and(|e| e.key == "operation_canceled");
+    let stamped = task.failure_resolution == Some(FailureResolution::Canceled);
+    match (task.status, task.on_failure) {
+        (TaskStatus::Completed, _) => EdgeState::Met,
+        (TaskStatus::Skipped, _) => EdgeState::Skip,
+        (TaskStatus::Canceled, _) if stamped => EdgeState::Met,
+        (TaskStatus::Canceled, OnFailure::Absorb) if by_owner => EdgeState::Met,
+        (TaskStatus::Canceled, _) => EdgeState::Skip,
+        (_, _) if !has_failed(task) => EdgeState::Open,
+        (_, OnFailure::Absorb) => EdgeState::Met,
+        (_, OnFailure::Propagate) if task.failure_resolution.is_none() => EdgeState::Skip,
+        (_, OnFailure::Halt) if !is_let_go(task) => EdgeState::Open,
+        _ => EdgeState::Met,
     }
+}
+
+/// Whether the row is a failure that holds its run.
+pub(super) fn holds(task: &Task) -> bool {
+    has_failed(task) && meaning(task) == EdgeState::Open
+}
+
+/// Whether a person may retry or abandon the row.
+pub(super) fn may_be_mended(task: &Task) -> bool {
+    has_failed(task) && task.on_failure != OnFailure::Absorb && !is_let_go(task)
 }
 
 fn counts(world: &World, remaining: &[i32]) -> Counts {
@@ -68,7 +108,7 @@ fn counts(world: &World, remaining: &[i32]) -> Counts {
         }),
         started: count(&|t, _| t.status.is_started()),
         approval: count(&|t, _| t.status == TaskStatus::NeedsApproval),
-        unresolved: count(&|t, _| is_unresolved(t)),
+        unresolved: count(&|t, _| holds(t)),
         undelivered: world.run.counts.undelivered,
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::recount::{holds, may_be_mended};
 use super::{Finding, Narrated, View, ensure};
 use crate::domain::TaskNo;
 use crate::domain::words::{
     AttentionReason, EdgeState, JoinMode, ParkKind, RunStatus, TaskKind, TaskStatus,
 };
 use crate::engine::facts::Task;
-use crate::engine::settlement::{is_candidate, is_unresolved};
 
 type Check = fn(&View<'_>) -> Finding;
 
@@ -386,6 +386,10 @@ fn ended_run_is_settled(view: &View<'_>) -> Finding {
 
 fn stopped_run_starts_nothing(view: &View<'_>) -> Finding {
     let run = &view.world.run;
+    let stops = matches!(run.status, RunStatus::Canceling | RunStatus::Canceled);
+    ensure(!run.force_stopped || stops, || {
+        format!("the run was stopped by force and is {}", run.status)
+    })?;
     if !(run.force_stopped || run.status == RunStatus::Canceling) {
         return Ok(());
     }
@@ -405,7 +409,7 @@ fn stopped_run_starts_nothing(view: &View<'_>) -> Finding {
 /// has its answer and no failure that holds it.
 fn quiescence_is_judged(view: &View<'_>) -> Finding {
     let run = &view.world.run;
-    let unresolved = view.world.tasks.iter().find(|t| is_unresolved(t));
+    let unresolved = view.world.tasks.iter().find(|t| holds(t));
     match run.status {
         RunStatus::Running => {
             let counts = view.recount.counts;
@@ -473,8 +477,8 @@ fn attention_has_its_keys(view: &View<'_>) -> Finding {
             .collect()
     };
     let expected = match attention.reason {
-        AttentionReason::HaltFailure => keys(&is_unresolved),
-        AttentionReason::DeliverableUnresolved => keys(&is_candidate),
+        AttentionReason::HaltFailure => keys(&holds),
+        AttentionReason::DeliverableUnresolved => keys(&may_be_mended),
         AttentionReason::ApprovalRequired => keys(&|t| t.status == TaskStatus::NeedsApproval),
         AttentionReason::AwaitingHuman => keys(&|t| t.status == TaskStatus::AwaitingInput),
     };
@@ -488,12 +492,14 @@ fn attention_has_its_keys(view: &View<'_>) -> Finding {
     ensure(may_be_empty || !expected.is_empty(), || {
         format!("{} stands without keys", attention.reason)
     })?;
-    let holds = matches!(
+    let may_hold = matches!(
         attention.reason,
         AttentionReason::HaltFailure | AttentionReason::DeliverableUnresolved
     );
     // A halt failure may be told beside a question that is still parked.
-    ensure(!held || holds, || format!("held for {}", attention.reason))?;
+    ensure(!held || may_hold, || {
+        format!("held for {}", attention.reason)
+    })?;
     let ended = run.status.is_terminal() || run.status == RunStatus::Canceling;
     ensure(!ended, || {
         format!(

@@ -41,13 +41,20 @@ impl Case {
                 break (steps, Arc::new(placed));
             }
         };
-        let mut ops = vec![Op::Start];
+        let mut ops = Vec::new();
         let length = 4 + dice.below(if most == 64 { 80 } else { 20 });
         let mood = Mood {
             fails: dice.one_in(2),
             dawdles: dice.one_in(2),
         };
         ops.extend((0..length).map(|_| op(&mut dice, mood)));
+        // Mostly it starts at once; else things are tried on a run that is pending.
+        let start = if dice.one_in(8) {
+            dice.below(ops.len())
+        } else {
+            0
+        };
+        ops.insert(start, Op::Start);
         Self { steps, placed, ops }
     }
 
@@ -220,7 +227,7 @@ fn simulate(part: u64) {
         }
     }
     println!("{sum:?}");
-    if cases >= 4_000 {
+    if cases >= CASES {
         sum.is_worth_it();
     }
 }
@@ -243,7 +250,7 @@ fn try_seed(seed: u64) -> Result<Tried, String> {
 }
 
 impl Tried {
-    fn each(&mut self) -> [(&'static str, &mut usize); 14] {
+    fn each(&mut self) -> [(&'static str, &mut usize); 16] {
         [
             ("grants", &mut self.grants),
             ("recoveries", &mut self.recoveries),
@@ -254,6 +261,8 @@ impl Tried {
             ("stale claims", &mut self.stale),
             ("extensions", &mut self.extensions),
             ("expiries", &mut self.expiries),
+            ("revocations", &mut self.revoked),
+            ("recoveries beside a commit", &mut self.slips),
             ("batches", &mut self.batches),
             ("pauses", &mut self.paused),
             ("stops", &mut self.stopped),

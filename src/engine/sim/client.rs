@@ -59,6 +59,15 @@ pub(super) enum Op {
         as_other: bool,
         lost: bool,
     },
+    /// Commits while the same executor recovers the claim: the token it brings is replaced between
+    /// the decision and the write.
+    Slip {
+        held: usize,
+    },
+    /// The addressee of the n-th park leaves: what it was sent and did not claim fails.
+    Revoke {
+        park: usize,
+    },
     /// Repeats the n-th accepted commit; changed or not.
     CommitAgain {
         accepted: usize,
@@ -128,6 +137,8 @@ pub(super) fn op(dice: &mut Dice, mood: Mood) -> Op {
         23 if dice.one_in(4) => Op::Standing,
         24 if dice.one_in(3) => Op::Drain { who: n },
         25 if dice.one_in(3) => Op::Announce { who: n },
+        25 => Op::Revoke { park: n },
+        26 if dice.one_in(3) => Op::Slip { held: n },
         26..=28 => Op::Batch(
             (0..2 + dice.below(5))
                 .map(|_| lane_op(dice, mood))
@@ -247,6 +258,8 @@ pub(super) struct Tried {
     pub(super) stale: usize,
     pub(super) extensions: usize,
     pub(super) expiries: usize,
+    pub(super) revoked: usize,
+    pub(super) slips: usize,
     pub(super) batches: usize,
     pub(super) paused: usize,
     pub(super) stopped: usize,
@@ -351,6 +364,7 @@ impl Client {
                 Ok(())
             }
             Op::Batch(ops) => self.batch(ops, before),
+            Op::Slip { held } => self.slip(*held, before),
             Op::Commit { lost: true, .. } => self.lost(op, before),
             _ => match self.command(op) {
                 Some(command) => self.alone(command, before).map(|_| ()),
@@ -498,6 +512,15 @@ impl Client {
             Op::Stop => Command::Stop(None),
             Op::Pause => Command::Pause,
             Op::Resume => Command::Resume,
+            Op::Revoke { park } => {
+                let executor = nth(&self.db.world.parks, *park)?.executor?;
+                let parks = self.db.world.parks.iter();
+                let rows = parks.filter(|p| p.executor == Some(executor));
+                Command::Revoke {
+                    executor,
+                    rows: rows.map(|p| p.task).collect(),
+                }
+            }
             Op::Sweep if self.scanned.is_empty() => return None,
             Op::Sweep => Command::Expire(self.scanned.clone()),
             Op::Commit {
@@ -556,6 +579,46 @@ impl Client {
         self.judge(before, &command, &answer)?;
         self.note(before, &command, &answer);
         Ok(answer)
+    }
+
+    /// A claim takes no run lock: its recovery gets between a commit's decision and its write.
+    fn slip(&mut self, held: usize, before: &World) -> Outcome {
+        let Some(held) = nth(&self.held, held).cloned() else {
+            return Ok(());
+        };
+        let token = self.fresh_token();
+        let under = held.under.as_deref();
+        let judged = self
+            .db
+            .judge_claim(held.key.as_str(), held.by, under, token);
+        let Ok((Verdict::Recover, taking)) = judged else {
+            return Ok(());
+        };
+        let commit = Command::Commit {
+            key: held.key.clone(),
+            by: held.by,
+            token: held.tokens.last().copied(),
+            body: said(What::Completed, &held.key),
+        };
+        let mut recovered = false;
+        let done = self.db.transact_beside(&[commit], |db| {
+            recovered = db.take(Verdict::Recover, &taking);
+        })?;
+        if !recovered {
+            return Err(format!("{} was judged and not recovered", held.key));
+        }
+        self.tried.slips += 1;
+        for known in self.held.iter_mut().filter(|h| h.task == held.task) {
+            known.tokens.push(token);
+        }
+        let parked = self.db.park(held.task).is_some();
+        match done.answers.as_slice() {
+            [Answer::Refused(_)] if parked => Ok(()),
+            told => Err(format!(
+                "{}: told {told:?} after {:?}, parked: {parked}",
+                held.key, before.run.status
+            )),
+        }
     }
 
     /// A crash between commit and reply: the client repeats what it does not know the fate of.
@@ -720,6 +783,7 @@ impl Client {
             (Command::Commit { .. }, Answer::Refused("stale_claim")) => self.tried.stale += 1,
             (Command::Extend { .. }, Answer::Deadline(_)) => self.tried.extensions += 1,
             (Command::Expire(_), Answer::Count(n)) => self.tried.expiries += n,
+            (Command::Revoke { .. }, Answer::Count(n)) => self.tried.revoked += n,
             (Command::Pause, Answer::Ok) => self.tried.paused += 1,
             (Command::Stop(_), Answer::Ok) => self.tried.stopped += 1,
             _ => {}

@@ -5,14 +5,14 @@
 //! Pause and resume are not offered by the doors yet; they are set here by hand, so that what the
 //! engine does around them is tried.
 
-use super::db::{Db, First, Locked, Taking};
+use super::db::{AGAIN, Db, First, Locked, Taking};
 use crate::domain::json::{Object, Value};
 use crate::domain::payload::Submission;
 use crate::domain::words::{RunStatus, TaskStatus};
 use crate::domain::{ExecutorId, PublicId, TaskKey, TaskNo, Timestamp, UploadId};
 use crate::engine::claim::{self, Verdict};
 use crate::engine::facts::Capture;
-use crate::engine::{commit, expire, extend, stop};
+use crate::engine::{commit, expire, extend, revoke, stop};
 
 /// A command over the run lock.
 #[derive(Debug, Clone)]
@@ -23,6 +23,10 @@ pub(crate) enum Command {
     Pause,
     Resume,
     Expire(Vec<TaskNo>),
+    Revoke {
+        executor: ExecutorId,
+        rows: Vec<TaskNo>,
+    },
     Extend {
         key: TaskKey,
         by: ExecutorId,
@@ -52,6 +56,9 @@ pub(crate) enum Answer {
 /// The most rows of one scheduling pass (`commands::schedule`).
 pub(crate) const PASS: usize = 64;
 
+/// How often a transaction that gave way is run again (`commands::lane`).
+const RETRIES: usize = 3;
+
 /// Uploads whose last group is odd are the executor's own; those of the stranger are even.
 fn captures(payload: &Submission, by: ExecutorId) -> Vec<Capture> {
     let links = payload.links.clone().unwrap_or_default();
@@ -73,7 +80,7 @@ impl Command {
             Self::Start | Self::Schedule | Self::Resume => First::Ready(PASS),
             Self::Stop(_) => First::OpenRows,
             Self::Pause => First::Run,
-            Self::Expire(rows) => First::Parked(rows.clone()),
+            Self::Expire(rows) | Self::Revoke { rows, .. } => First::Parked(rows.clone()),
             Self::Extend { key, by, .. } | Self::Commit { key, by, .. } => First::Task {
                 key: key.clone(),
                 caller: *by,
@@ -113,6 +120,11 @@ impl Command {
             Self::Expire(rows) => {
                 Answer::Count(rows.iter().filter(|no| expire::expire(graph, **no)).count())
             }
+            Self::Revoke { executor, rows } => Answer::Count(
+                rows.iter()
+                    .filter(|no| revoke::fail_unclaimed(graph, **no, *executor))
+                    .count(),
+            ),
             Self::Extend {
                 key,
                 by,
@@ -175,6 +187,42 @@ impl Db {
     /// # Errors
     /// A guarded write that met no row, an unwritten change, or no rest.
     pub(crate) fn transact(&mut self, commands: &[Command]) -> Result<Done, String> {
+        self.transact_beside(commands, |_| ())
+    }
+
+    /// The same, with somebody who takes no run lock (a claim) between decision and apply; decided
+    /// anew if that changed what was decided on.
+    pub(crate) fn transact_beside(
+        &mut self,
+        commands: &[Command],
+        beside: impl FnOnce(&mut Self),
+    ) -> Result<Done, String> {
+        let mut beside = Some(beside);
+        for _ in 0..=RETRIES {
+            let (locked, mut done, pause) = self.decide(commands)?;
+            if let Some(beside) = beside.take() {
+                beside(self);
+            }
+            if pause > 0 {
+                // A resume is a command of its own: nothing of its transaction looked at a park.
+                self.pay_clock_debt(pause);
+            }
+            match self.apply(locked) {
+                Err(fault) if fault == AGAIN => continue,
+                outcome => outcome?,
+            }
+            for answer in &mut done.answers {
+                if let Answer::Task(no, status) = answer {
+                    *status = self.task(*no).status;
+                }
+            }
+            return Ok(done);
+        }
+        Err(AGAIN.to_owned())
+    }
+
+    /// Decides the commands one after another, each carried to rest; and by how much clocks move.
+    fn decide(&mut self, commands: &[Command]) -> Result<(Locked, Done, i64), String> {
         let firsts: Vec<First> = commands.iter().map(Command::first).collect();
         let mut locked = self.lock(&firsts);
         let mut done = Done {
@@ -192,17 +240,7 @@ impl Db {
             self.rest(&mut locked)?;
             done.told.push(locked.graph.run.event_seq);
         }
-        if pause > 0 {
-            // A resume is a command of its own: nothing of its transaction looked at a park.
-            self.pay_clock_debt(pause);
-        }
-        self.apply(locked)?;
-        for answer in &mut done.answers {
-            if let Answer::Task(no, status) = answer {
-                *status = self.task(*no).status;
-            }
-        }
-        Ok(done)
+        Ok((locked, done, pause))
     }
 
     fn rest(&mut self, locked: &mut Locked) -> Result<(), String> {

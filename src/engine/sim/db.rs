@@ -68,6 +68,10 @@ pub(crate) struct Db {
     results: BTreeMap<(TaskNo, i32), Option<[u8; 32]>>,
 }
 
+/// The fault of a transaction whose parks were claimed or recovered under its hands: it is decided
+/// anew (`store::Remedy::RunAgain`).
+pub(crate) const AGAIN: &str = "decide again";
+
 /// A transaction's slice: as `store::Locked`.
 pub(crate) struct Locked {
     pub(crate) graph: Graph,
@@ -290,9 +294,11 @@ impl Db {
     /// `RunTx::commit`.
     ///
     /// # Errors
-    /// The guarded write that did not meet its row, or the change that no statement writes.
+    /// [`AGAIN`], and nothing is written, if a claim changed since it was judged; else the guarded
+    /// write that did not meet its row, or the change that no statement writes.
     pub(crate) fn apply(&mut self, locked: Locked) -> Result<(), String> {
         let Locked { graph, .. } = locked;
+        self.claims_are_as_judged(&graph)?;
         if !graph.changes.is_empty() {
             self.version += 1;
             self.apply_tasks(&graph)?;
@@ -305,6 +311,17 @@ impl Db {
         }
         if self.keeps_events {
             self.hints.extend(graph.changes.hints);
+        }
+        Ok(())
+    }
+
+    /// `apply.parks_gone`: an ended park must have the claim that was decided on.
+    fn claims_are_as_judged(&self, graph: &Graph) -> Result<(), String> {
+        for no in &graph.changes.parks_gone {
+            let stored = self.park(*no).and_then(|p| p.claim.as_ref());
+            if stored.map(|c| &c.digest) != graph.changes.claims_gone.get(no) {
+                return Err(AGAIN.to_owned());
+            }
         }
         Ok(())
     }

@@ -218,3 +218,19 @@ fn a_lost_answer_is_recovered_under_its_key() {
         ",
     );
 }
+
+/// An application works for the runs that its active agent declares, whatever it was addressed.
+#[test]
+fn an_application_of_another_agent_is_not_eligible() {
+    check(
+        "
+        executor app application read
+        task a tool read
+        make app foreign
+        claim  a app     -> not_eligible
+        commit a app 'x' -> not_eligible
+        make app retired
+        claim  a app     -> not_eligible
+        ",
+    );
+}

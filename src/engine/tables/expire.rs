@@ -130,3 +130,29 @@ fn the_clock_restarts_at_the_grant() {
         ",
     );
 }
+
+/// `executor.md` §19: an executor that leaves fails what nobody claimed, in a pause too; claimed
+/// rows keep their deadline and profile, pool rows and other executors' rows stay.
+#[test]
+fn an_executor_that_leaves_fails_what_it_did_not_claim() {
+    check(
+        "
+        executor r1 runner read:30s
+        executor r2 runner read:30s
+        executor p1 provider read:30s
+        task a tool read for r1 absorb
+        task b tool read for r1 absorb
+        task c tool read for r2
+        task d tool read
+        task e tool read waits a
+        claim  b r1          -> granted
+        pause                -> ok; run paused
+        revoke r1 a b c d e  -> 1; a failed
+        show   a             -> failed runner r1 approved by author error executor_revoked
+        show   e             -> waiting
+        resume               -> ok; e started, run running
+        revoke r1 a b        -> 0
+        commit b r1 'ok'     -> completed; b completed
+        ",
+    );
+}

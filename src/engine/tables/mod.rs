@@ -22,6 +22,7 @@ mod release;
 mod rest;
 mod script;
 mod settlement;
+mod slice;
 mod start;
 
 pub(super) use script::blank;

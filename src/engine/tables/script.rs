@@ -12,6 +12,7 @@
 //! | `claim a p1 key k` | `judge` and `take` do its two halves apart |
 //! | `commit a p1 'text' failed token junk` | also `errored unstorable outcome=x title=x structured=x metadata=x content=x link=n result_type=x` |
 //! | `extend a p1 30s token junk` | tokens: `right` (default), `junk`, `none`, `replaced` |
+//! | `revoke p1 a b` | the executor leaves; rows that were sent to it |
 //! | `expire a b`, `sweep`, `start`, `stop`, `pause`, `resume`, `schedule` | |
 //! | `clock 30s`, `standing none`, `make p1 draining`, `announce p1 read`, `set run paused` | facts |
 //! | `show a`, `show run`, `hints` | the row, the run, whom the last action told |
@@ -461,6 +462,14 @@ impl Play {
             ["expire", keys @ ..] => {
                 let rows = keys.iter().map(|key| self.db().no(key).expect("a task"));
                 Command::Expire(rows.collect())
+            }
+            ["revoke", name, keys @ ..] => {
+                let rows = keys.iter().map(|key| self.db().no(key).expect("a task"));
+                let rows = rows.collect();
+                Command::Revoke {
+                    executor: self.id(name),
+                    rows,
+                }
             }
             ["extend", key, name, by, rest @ ..] => Command::Extend {
                 key: TaskKey::trusted((*key).to_owned()),
