@@ -264,6 +264,8 @@ CREATE TABLE runs (
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000
 );
 CREATE INDEX runs_by_workspace ON runs (account_id, workspace_id, public_id);
+-- Live runs, whatever the history: completed_at is written once, so other updates stay HOT.
+CREATE INDEX runs_live ON runs (account_id, run_id) WHERE completed_at IS NULL;
 -- Rarely true, so an update that leaves it alone stays HOT. Of mixed directions, so that no other
 -- index gives this order: with stale statistics the planner walked every run by another key.
 CREATE INDEX runs_schedulable ON runs (account_id DESC, run_id) WHERE schedulable;
@@ -329,7 +331,8 @@ CREATE TABLE tasks (
     PRIMARY KEY (account_id, run_id, task_no),
     UNIQUE (account_id, run_id, key),
     CHECK ((status IN ('completed', 'failed', 'timed_out', 'uncertain', 'canceled', 'skipped')) = (completed_at IS NOT NULL)),
-    CHECK (remaining >= 0)
+    CHECK (remaining >= 0),
+    CHECK (array_position(after_keys, NULL) IS NULL)
 ) WITH (
     -- No index names a column that an update touches: every status write is HOT (a partial index
     -- on status made none of them so).

@@ -134,7 +134,7 @@ fn test_servers(matches: &ArgMatches) -> Result<ExitCode, config::Error> {
     Ok(runtime()?.block_on(test_services::main(arguments)))
 }
 
-fn failed(error: &dyn std::error::Error) -> ExitCode {
+fn failed(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     eprintln!("nexus: {}", chain(error));
     ExitCode::from(FAILED)
 }

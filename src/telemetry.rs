@@ -96,16 +96,29 @@ fn log_panics() {
     }));
 }
 
-/// An error and its sources, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+/// An error and its sources, in one line. Of a database's error the code, message and place only:
+/// its detail may quote a row.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = shown(error);
     let mut source = error.source();
     while let Some(cause) = source {
         text.push_str(": ");
-        text.push_str(&cause.to_string());
+        text.push_str(&shown(cause));
         source = cause.source();
     }
     text
+}
+
+fn shown(error: &(dyn std::error::Error + 'static)) -> String {
+    let Some(db) = error.downcast_ref::<tokio_postgres::error::DbError>() else {
+        return error.to_string();
+    };
+    let place = [db.table(), db.constraint()]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ");
+    format!("{} {} ({place})", db.code().code(), db.message())
 }
 
 /// The text of a panic.

@@ -16,9 +16,11 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::{mpsc, oneshot};
+use futures_util::FutureExt as _;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{Error, RETRIES};
 use crate::bus::Bus;
@@ -28,9 +30,13 @@ use crate::engine::graph::Want;
 use crate::engine::mint::Mint;
 use crate::store::views::TaskView;
 use crate::store::{self, First, Held, Locked, Remedy, RunTarget, RunTx, Store};
+use crate::telemetry::panic_message;
 
 /// The most commands of one transaction.
 pub const BATCH: usize = 64;
+
+/// The most connections of a replica that wait for run locks at once.
+const WAITING: usize = 4;
 
 /// A command over one run.
 pub trait RunCommand: Send + 'static {
@@ -158,6 +164,8 @@ struct Executor {
     store: Store,
     bus: Bus,
     waiters: Arc<Mutex<HashMap<RunTarget, Queue>>>,
+    /// Connections that may wait for a run's lock at once.
+    waiting: Arc<Semaphore>,
 }
 
 impl Lanes {
@@ -167,6 +175,7 @@ impl Lanes {
             store,
             bus,
             waiters: Arc::default(),
+            waiting: Arc::new(Semaphore::new(WAITING)),
         };
         let lanes = (0..count.max(1))
             .map(|_| {
@@ -226,12 +235,9 @@ impl Executor {
                 fail_all(commands, fault);
             }
             Err((Remedy::RetryLater, fault)) => fail_all(commands, fault),
-            // A fault of the shared transaction: one by one, so that one command's fault is its own.
-            Err(_) => {
-                for command in commands {
-                    self.alone(vec![command]).await;
-                }
-            }
+            // A fault of the shared transaction: run by run, outside the lane, so that one command's
+            // fault is its own and no held run is waited for in here.
+            Err(_) => self.wait_for(commands),
         }
     }
 
@@ -291,11 +297,10 @@ impl Executor {
                     }
                 }
             };
-            let executor = self.clone();
-            let done = tokio::spawn(async move { executor.alone(group).await }).await;
-            if let Err(panic) = done {
-                tracing::error!(%panic, "a group of commands panicked");
-            }
+            // Waiting for a lock takes a connection: only so many may, or a stalled replica elsewhere
+            // would take all of this one's.
+            let _turn = self.waiting.acquire().await;
+            self.alone(group).await;
         }
     }
 
@@ -330,7 +335,18 @@ impl Executor {
         for command in commands.iter_mut() {
             command.undecide();
         }
-        let outcome = self.transact(commands, held).await;
+        // A panic is the fault of one command: the others must not lose their answers to it.
+        let outcome = AssertUnwindSafe(self.transact(commands, held))
+            .catch_unwind()
+            .await;
+        let outcome = outcome.unwrap_or_else(|panic| {
+            tracing::error!(panic = panic_message(&*panic), "a command panicked");
+            Err(store::Error::inconsistent(
+                "commands",
+                "decision",
+                "a command that panicked",
+            ))
+        });
         let (views, hints) = outcome.map_err(|fault| (fault.remedy(), fault))?;
         let mut views = views.into_iter();
         let mut left_out = Vec::new();
@@ -376,10 +392,20 @@ impl Executor {
 
 /// Carries a run's consequences to rest, loading what they must see.
 async fn to_rest(tx: &mut RunTx, target: &RunTarget) -> Result<(), store::Error> {
+    let mut asked: Option<Want> = None;
     loop {
         let want: Option<Want> = tx.locked(target).and_then(|locked| locked.graph.advance());
         let Some(want) = want else { return Ok(()) };
-        tx.load(&[(*target, want)]).await?;
+        if asked.as_ref() == Some(&want) {
+            // What was just read for is not there: the rows contradict each other.
+            return Err(store::Error::inconsistent(
+                "runs",
+                "graph",
+                format!("{want:?} has no rows"),
+            ));
+        }
+        tx.load(&[(*target, want.clone())]).await?;
+        asked = Some(want);
     }
 }
 

@@ -53,19 +53,20 @@ static LOST: Sql = Sql::new(
     &[Type::INT4, Type::INT4, Type::INT8],
 );
 
-/// Live runs of an account, or of one creator of it. Walks the account's runs: for suspensions.
+/// Live runs of an account, or of one creator of it: open work only, by `runs_live`.
 static LIVE: Sql = Sql::new(
     "leaving.live",
     "SELECT run_id, public_id FROM runs
-      WHERE account_id = $1 AND ($2 = 0 OR creator_id = $2) AND run_id > $3 AND deleted_at IS NULL
+      WHERE account_id = $1 AND completed_at IS NULL AND ($2 = 0 OR creator_id = $2) AND run_id > $3 AND deleted_at IS NULL
         AND status IN ('running', 'paused', 'needs_attention', 'canceling')
       ORDER BY run_id LIMIT $4",
     &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
 );
 
+/// A minute after the suspension no request that authenticated before it can still start a run.
 static LOST_SETTLED: Sql = Sql::new(
     "leaving.lost_settled",
-    "DELETE FROM lost_authority WHERE account_id = $1 AND member_id = $2",
+    "DELETE FROM lost_authority WHERE account_id = $1 AND member_id = $2 AND lost_at < nexus_now() - interval '60 seconds'",
     &[Type::INT8, Type::INT8],
 );
 

@@ -124,10 +124,9 @@ pub async fn migrate(config: &config::Database) -> Result<Standing, MigrateError
         .map_err(Error::from)?;
     let outcome = apply_due(&client).await;
     // The lock goes with the session in any case.
-    client
+    let _ = client
         .execute("SELECT pg_advisory_unlock($1)", &[&LOCK])
-        .await
-        .map_err(Error::from)?;
+        .await;
     outcome
 }
 
@@ -172,16 +171,22 @@ async fn apply(
         name: migration.name,
         source,
     };
-    client.batch_execute("BEGIN").await.map_err(failed)?;
-    client.batch_execute(migration.sql).await.map_err(failed)?;
-    client
-        .execute(
-            "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)",
-            &[&migration.version, &migration.name, &checksum],
-        )
-        .await
-        .map_err(failed)?;
-    client.batch_execute("COMMIT").await.map_err(failed)?;
+    let applied = async {
+        client.batch_execute("BEGIN").await?;
+        client.batch_execute(migration.sql).await?;
+        client
+            .execute(
+                "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)",
+                &[&migration.version, &migration.name, &checksum],
+            )
+            .await?;
+        client.batch_execute("COMMIT").await
+    };
+    if let Err(source) = applied.await {
+        // The session must leave the failed transaction, or nothing more can be said through it.
+        let _ = client.batch_execute("ROLLBACK").await;
+        return Err(failed(source));
+    }
     tracing::info!(
         version = migration.version,
         name = migration.name,

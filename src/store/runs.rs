@@ -659,9 +659,9 @@ impl Columns {
         self.barriers.push(task.barrier.map(|no| no.0));
         self.input_from.push(numbers(&task.input_from));
         self.result_from.push(numbers(&task.result_from));
-        // Keys have neither quotes, commas nor braces: the literal needs no escapes.
-        self.after_keys
-            .push(format!("{{{}}}", task.after_keys.join(",")));
+        // Quoted, since a bare `null` would be no text; keys have neither quotes nor backslashes.
+        let quoted: Vec<String> = task.after_keys.iter().map(|k| format!("\"{k}\"")).collect();
+        self.after_keys.push(format!("{{{}}}", quoted.join(",")));
         self.remaining.push(task.remaining);
         self.tool_names.push(task.tool_name.clone());
         self.timeouts.push(task.timeout_ms);

@@ -82,3 +82,64 @@ async fn a_chain_of_calls_travels_the_whole_way() {
     assert!(at(&task, "task.structured_content").is_null());
     app.finish().await;
 }
+
+/// A key may be any word of its alphabet, `null` too: it is a text in every column and read.
+#[tokio::test]
+async fn a_task_may_be_called_null() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let run = world
+        .run(
+            &app,
+            json!([world.routed("null", "echo"), world.routed("NULL", "echo")]),
+        )
+        .await;
+    let shown = world.show(&app, &run).await;
+    assert_eq!(text(&shown, "run.tasks.1.after.0"), "null");
+    assert_eq!(text(&shown, "run.tasks.1.waiting_on.0"), "null");
+    for key in ["null", "NULL"] {
+        let granted = app
+            .command(&door(&run, key, "claim"), &world.runner.token)
+            .await;
+        let body = json!({"claim_token": claim_token(&granted), "content": "ok"});
+        app.post(&door(&run, key, "commit"), &world.runner.token, body)
+            .await
+            .ok(200);
+    }
+    let shown = world.show(&app, &run).await;
+    assert_eq!(text(&shown, "run.status"), "completed");
+    app.finish().await;
+}
+
+/// `executor.md` §11: content that no digest can cover is refused whole, and links are proven before
+/// what stands behind them in the table is judged.
+#[tokio::test]
+async fn a_payload_is_judged_in_the_tables_order() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let run = world
+        .run(
+            &app,
+            json!([world.routed("a", "echo"), world.routed("b", "echo")]),
+        )
+        .await;
+    let granted = app
+        .command(&door(&run, "a", "claim"), &world.runner.token)
+        .await;
+    let token = claim_token(&granted);
+    let link = json!({"type": "resource_link", "name": "x",
+        "uri": "nexus://uploads/01a22e11-0000-7000-8000-000000000000"});
+    let nul = json!({"type": "text", "text": "a\u{0}b"});
+    let body = json!({"claim_token": token, "content": [link, nul]});
+    app.post(&door(&run, "a", "commit"), &world.runner.token, body)
+        .await
+        .expect(422, "unknown_result_upload");
+    let body =
+        json!({"claim_token": token, "content": [{"type": "text", "text": "ok", "x": "\u{0}"}]});
+    app.post(&door(&run, "a", "commit"), &world.runner.token, body)
+        .await
+        .expect(422, "result_unstorable");
+    let task = world.task(&app, &run, "a").await;
+    assert_eq!(text(&task, "task.status"), "failed");
+    app.finish().await;
+}

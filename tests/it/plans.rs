@@ -282,7 +282,11 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
         20,
         format!("{at}, ARRAY[1], ARRAY[2], ARRAY['met'], 1"),
     );
-    add("apply.parks_gone", 20, format!("{at}, ARRAY[1], 1"));
+    add(
+        "apply.parks_gone",
+        20,
+        format!("{at}, ARRAY[1], ARRAY[NULL::bytea], 1"),
+    );
     add(
         "apply.parks_later",
         20,

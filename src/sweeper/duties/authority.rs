@@ -15,7 +15,7 @@ use crate::store::Error;
 use crate::store::leaving::Lost;
 
 /// Suspensions looked at in one batch.
-const PAGE: usize = 64;
+const PAGE: usize = 1024;
 
 /// The duty.
 #[derive(Default)]
