@@ -1,5 +1,7 @@
 //! Extending a live claim (`executor.md` §10): the same clock moved, bounded and narrated.
 
+use subtle::ConstantTimeEq as _;
+
 use super::facts::Caller;
 use super::graph::Graph;
 use crate::domain::event::Event;
@@ -46,7 +48,7 @@ pub fn decide(
     if ended || graph.run_now() >= park.deadline_at {
         return Err(refusal::Extend::NotExtendable);
     }
-    if claim.by != caller.id || claim.digest[..] != request.token[..] {
+    if claim.by != caller.id || !bool::from(claim.digest.ct_eq(&request.token[..])) {
         return Err(refusal::Extend::NotClaimant);
     }
     let bound = park

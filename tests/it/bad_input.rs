@@ -171,7 +171,7 @@ async fn bodies_that_are_no_json_object_are_refused_everywhere() {
             .send()
             .await
             .expect(415, "unsupported_media_type");
-        let big = format!("{{\"a\":\"{}\"}}", "x".repeat(2 * 1024 * 1024));
+        let big = format!("{{\"a\":\"{}\"}}", "x".repeat(8 * 1024 * 1024));
         s.app
             .post(&path, &bearer, big)
             .await
