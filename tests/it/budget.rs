@@ -22,19 +22,21 @@ async fn cost<T>(app: &TestApp, work: impl Future<Output = T>) -> (Reading, T) {
     (spent, done)
 }
 
-/// The runner's first contact is sampled behind its request: not part of any measurement.
+/// First contacts are sampled behind their requests: not part of any measurement.
 async fn greet(app: &TestApp, world: &World) {
     app.get("/agent_api/v1/executor/inbox", &world.runner.token)
         .await
         .ok(200);
+    app.get(&world.runs(), &world.human.token).await.ok(200);
     let sql = app.sql().await;
     until("the runner was seen", || async {
         number(
             &sql,
-            "SELECT count(*) FROM executors WHERE last_seen_at IS NOT NULL",
+            "SELECT (SELECT count(*) FROM executors WHERE last_seen_at IS NOT NULL)
+                  + (SELECT count(*) FROM tokens WHERE last_used_at IS NOT NULL)",
         )
         .await
-            == 1
+            == 3
     })
     .await;
 }
@@ -158,6 +160,7 @@ async fn a_settle_reads_its_own_neighbourhood_alone() {
 async fn starting_and_stopping_a_fan_takes_as_many_round_trips_as_one_row() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
+    greet(&app, &world).await;
     let mut costs = Vec::new();
     for width in [1, 32] {
         let steps = fan(&world, width);
