@@ -285,7 +285,7 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
     add(
         "apply.parks_gone",
         20,
-        format!("{at}, ARRAY[1], ARRAY[NULL::bytea], 1"),
+        format!("{at}, ARRAY[1], ARRAY['\\x00']::bytea[], 1"),
     );
     add(
         "apply.parks_later",
@@ -458,6 +458,10 @@ async fn hot_statements_read_by_index_whatever_the_statistics_say() {
         )
         .await;
     world.claim(&app, &run, "a").await;
+    // A digest that the statements below can name.
+    sql.batch_execute("UPDATE parks SET claim_digest = '\\x00' WHERE claimed_at IS NOT NULL")
+        .await
+        .unwrap();
     let id = crate::support::fleet::number(&sql, "SELECT run_id FROM runs").await;
     let lookup: String = sql
         .query_one(
