@@ -11,6 +11,7 @@ use crate::domain::refusal::{Claim as Refusal, ReadClaim};
 use crate::domain::words::{TaskKind, TaskStatus};
 use crate::domain::{PublicId, RunId, TaskKey, TaskNo, Timestamp};
 use crate::engine::claim::{self, Verdict};
+use crate::engine::facts::Caller;
 use crate::engine::mint::{self, Secret};
 use crate::store::credentials::ExecutorCaller;
 use crate::store::inbox::{CLAIMS_RECEIPT, ClaimState, Granted, InboxRow, Taking, Wanted};
@@ -195,50 +196,86 @@ async fn many(
     let Some(facts) = app.store.inbox_caller(caller.account, caller.id).await? else {
         return Ok(claimed);
     };
-    let mut after = 0;
-    while claimed.len() < limit {
-        let page = i64::try_from(limit.max(16)).unwrap_or(64);
+    let mut after = Some(0);
+    while let (Some(from), true) = (after, claimed.len() < limit) {
+        let look = Look {
+            caller,
+            facts: &facts,
+            from,
+            wanted: limit - claimed.len(),
+            page: limit.max(PAGE),
+            under: key.map(|(_, digest)| digest),
+            // The first rows taken also write down that the key was used.
+            receipt: key.map(|(text, _)| text).filter(|_| claimed.is_empty()),
+        };
+        match look.take(app).await {
+            Ok((taken, next)) => {
+                claimed.extend(taken);
+                after = next;
+            }
+            // What was granted is told: without its tokens nobody could ever settle it.
+            Err(_) if !claimed.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(claimed)
+}
+
+/// The fewest rows that one look at the inbox fetches.
+const PAGE: usize = 16;
+
+/// One page of the inbox, and what of it may be taken.
+struct Look<'a> {
+    caller: &'a ExecutorCaller,
+    facts: &'a Caller,
+    from: i64,
+    wanted: usize,
+    page: usize,
+    under: Option<&'a [u8]>,
+    receipt: Option<&'a str>,
+}
+
+impl Look<'_> {
+    /// Takes up to `wanted` rows of the page; tells where the next page begins, if there is one.
+    async fn take(&self, app: &App) -> Result<(Vec<Claimed>, Option<i64>), Error<Refusal>> {
+        let account = self.caller.account;
+        let page = i64::try_from(self.page).unwrap_or(i64::MAX);
         let listed = app
             .store
-            .inbox_page(caller.account, &facts, after, page, true)
+            .inbox_page(account, self.facts, self.from, page, true)
             .await?;
-        let last = listed.last().map(|l| l.park_no.0);
-        let fetched = listed.len();
+        let next = listed
+            .last()
+            .filter(|_| listed.len() == self.page)
+            .map(|l| l.park_no.0);
         let mut mint = app.mint();
-        let mut secrets = Vec::new();
-        let mut rows = Vec::new();
+        let (mut secrets, mut rows) = (Vec::new(), Vec::new());
         for row in listed {
-            let room = rows.len() + claimed.len() < limit;
+            let room = rows.len() < self.wanted;
             if room && row.listable && claim::decide(&row.facts, None).is_ok() {
                 let secret = mint.token();
                 rows.push(wanted(row.run, row.task, row.facts.generation, &secret));
                 secrets.push(secret);
             }
         }
-        if !rows.is_empty() {
-            let under = key.map(|(_, digest)| digest);
-            let taking = Taking {
-                caller: caller.id,
-                epoch: caller.epoch,
-                key: under,
-            };
-            // The first rows taken also write down that the key was used.
-            let receipt = key.map(|(text, _)| text).filter(|_| claimed.is_empty());
-            let grant = || async {
-                let store = &app.store;
-                let granted = store.claim_grant_many(caller.account, taking, &rows, receipt);
-                granted.await.map_err(Error::Fault)
-            };
-            let granted = run_again(grant).await?;
-            metrics::counter!(CLAIMS, "outcome" => "granted").increment(granted.len() as u64);
-            claimed.extend(pair(granted, &rows, secrets));
+        if rows.is_empty() {
+            return Ok((Vec::new(), next));
         }
-        match last {
-            Some(last) if i64::try_from(fetched).is_ok_and(|n| n == page) => after = last,
-            _ => break,
-        }
+        let taking = Taking {
+            caller: self.caller.id,
+            epoch: self.caller.epoch,
+            key: self.under,
+        };
+        let grant = || async {
+            let granted = app
+                .store
+                .claim_grant_many(account, taking, &rows, self.receipt);
+            granted.await.map_err(Error::Fault)
+        };
+        let granted = run_again(grant).await?;
+        metrics::counter!(CLAIMS, "outcome" => "granted").increment(granted.len() as u64);
+        Ok((pair(granted, &rows, secrets), next))
     }
-    Ok(claimed)
 }
 
 /// Pairs what was granted with the tokens that were minted for it.
