@@ -88,6 +88,10 @@ async fn one(
             .claim_facts(caller.account, caller.id, run, key)
             .await?;
         let (run_id, facts) = facts.ok_or(Error::Refused(Refusal::NotFound))?;
+        if facts.caller.epoch != caller.epoch {
+            // Paired anew since it authenticated: its next request is a 401.
+            return Err(Error::Refused(Refusal::NotEligible));
+        }
         let verdict = claim::decide(&facts, under.as_deref()).map_err(Error::Refused)?;
         let secret = app.mint().token();
         let wanted = wanted(run_id, facts.task, facts.generation, &secret);
