@@ -171,11 +171,14 @@ async fn bodies_that_are_no_json_object_are_refused_everywhere() {
             .send()
             .await
             .expect(415, "unsupported_media_type");
-        let big = format!("{{\"a\":\"{}\"}}", "x".repeat(8 * 1024 * 1024));
-        s.app
-            .post(&path, &bearer, big)
-            .await
-            .expect(413, "content_too_large");
+        // Doors whose own canonical bound judges take more raw bytes.
+        if !path.ends_with("/commit") && !path.ends_with("/runs") {
+            let big = format!("{{\"a\":\"{}\"}}", "x".repeat(2 * 1024 * 1024));
+            s.app
+                .post(&path, &bearer, big)
+                .await
+                .expect(413, "content_too_large");
+        }
         // Wrong verbs and strangers.
         s.app
             .delete(&path, &bearer)
