@@ -256,7 +256,10 @@ static HELD_UNDER: Sql = Sql::new(
     "WITH p AS (
         SELECT p.* FROM parks p WHERE p.account_id = $1 AND p.executor_id = $2 AND p.claimant_id = $2 AND p.claim_key = $3
         UNION ALL
-        SELECT p.* FROM parks p WHERE p.account_id = $1 AND p.executor_id IS NULL AND p.claimant_id = $2 AND p.claim_key = $3)
+        SELECT p.* FROM served_tools s
+         CROSS JOIN LATERAL (SELECT * FROM parks p WHERE p.account_id = $1 AND p.executor_id IS NULL AND p.pool_name = s.name
+                                AND p.claimant_id = $2 AND p.claim_key = $3 OFFSET 0) p
+         WHERE s.account_id = $1 AND s.executor_id = $2)
      SELECT p.run_id, p.task_no, p.generation FROM p ORDER BY p.park_no",
     &[Type::INT8, Type::INT8, Type::BYTEA],
 );
