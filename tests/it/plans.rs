@@ -377,7 +377,7 @@ fn walk(node: &Value, scans: &mut Vec<String>, touched: &mut u64) {
     }
 }
 
-/// Prepares a statement as the server would; `name` keeps its plan in this session.
+/// Prepares a statement as the server would; `name` keeps its plan on this connection.
 async fn prepare(sql: &Client, hot: &Hot, name: &str) {
     let types: Vec<&str> = hot.sql.types.iter().map(|t| t.name()).collect();
     let types = if types.is_empty() {
