@@ -3,8 +3,9 @@
 
 use serde_json::json;
 
+use crate::support::fleet::until;
 use crate::support::seed::{World, claim_token, door};
-use crate::support::{TestApp, at, items, text};
+use crate::support::{OPERATOR, TestApp, at, items, text};
 
 #[tokio::test]
 async fn a_chain_of_calls_travels_the_whole_way() {
@@ -141,5 +142,42 @@ async fn a_payload_is_judged_in_the_tables_order() {
         .expect(422, "result_unstorable");
     let task = world.task(&app, &run, "a").await;
     assert_eq!(text(&task, "task.status"), "failed");
+    app.finish().await;
+}
+
+/// The ruling on standing: a creator whom the operator suspends has its live runs stopped, with
+/// reason `authority_lost`; others' runs go on.
+#[tokio::test]
+async fn a_suspended_creator_has_its_live_runs_stopped() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let run = world.run(&app, json!([world.routed("a", "echo")])).await;
+    let granted = app
+        .command(&door(&run, "a", "claim"), &world.runner.token)
+        .await;
+    let token = claim_token(&granted);
+    let suspend = format!("/operator_api/v1/members/{}/suspend", world.human.public_id);
+    app.command(&suspend, OPERATOR).await.ok(200);
+    let path = format!("{}/{run}", world.runs());
+    until("the run was stopped", || async {
+        let shown = app.get(&path, &world.agent.token).await.ok(200);
+        text(&shown, "run.status") == "canceled"
+    })
+    .await;
+    let shown = app.get(&path, &world.agent.token).await.ok(200);
+    assert_eq!(text(&shown, "run.failure_reason"), "authority_lost");
+    assert_eq!(text(&shown, "run.turn.status"), "failed");
+    // The claim was ended with it: its late commit changes nothing.
+    let read = app
+        .request(
+            reqwest::Method::GET,
+            &door(&run, "a", "claim"),
+            &world.runner.token,
+        )
+        .header("claim-token", &token)
+        .send()
+        .await
+        .ok(200);
+    assert_eq!(at(&read, "claim.active").as_bool(), Some(false));
     app.finish().await;
 }
