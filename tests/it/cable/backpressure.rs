@@ -32,6 +32,10 @@ async fn a_stalled_reader_of_progress_costs_a_bounded_queue_and_hears_the_durabl
         let channel = run_channel(world.workspace, run.public_id, items);
         cable.subscribe(&channel).await;
     }
+    // Another socket of the replica tells when all of it has reached the queues.
+    let events = run_channel(world.workspace, run.public_id, "events");
+    let mut witness = Cable::open(&app, &world.human.token).await;
+    witness.subscribe(&events).await;
     let bus = app.app().bus.clone();
     let tail = "x".repeat(60_000);
     for _ in 0..20 {
@@ -41,12 +45,18 @@ async fn a_stalled_reader_of_progress_costs_a_bounded_queue_and_hears_the_durabl
     }
     let item = world.event(&run, "turn_status").await;
     let message = item.run_message(run.public_id);
-    bus.announce(vec![feed(run.public_id, FeedItems::Events, message)])
-        .await;
+    bus.announce(vec![feed(
+        run.public_id,
+        FeedItems::Events,
+        message.clone(),
+    )])
+    .await;
+    witness.expect_push(&events, message.as_str()).await;
     let (frames, heard) = drain(&mut cable, r#""type":"turn_status""#).await;
     // What was not dropped was in flight: kernel buffers, one batch, and a queue of 1 MiB.
     assert!(frames < 400, "{frames} of 2,000 were kept");
     assert!(heard, "2,000 droppable frames are no reason to cut it");
+    witness.close().await;
     cable.close().await;
     app.finish().await;
 }
