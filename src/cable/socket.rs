@@ -376,6 +376,7 @@ mod tests {
             id: MemberId(2),
             public_id: PublicId(uuid::Uuid::nil()),
             kind: MemberKind::Human,
+            handle: "ann".to_owned(),
             token_id: 3,
         });
         let reading = Reading {

@@ -7,11 +7,14 @@ use crate::app::App;
 use crate::domain::event::{Event, TaskStatusItem};
 use crate::domain::idempotency;
 use crate::domain::json::{Canonical, Object, Value};
-use crate::domain::steps::{self, PromptMechanism};
-use crate::domain::words::{ApprovalMode, MemberKind, RunStatus, TaskKind};
+use crate::domain::steps::{self, PromptMechanism, WaitRefusal};
+use crate::domain::words::{ApprovalMode, MemberKind, RunStatus};
 use crate::domain::{ExecutorId, PublicId, WorkspaceId};
-use crate::engine::author::{self, Placed};
+use super::receipt::receipt;
+use crate::engine::approval::Rules;
+use crate::engine::author::{self, Births, Placed};
 use crate::engine::compile::{self, Compiled, Envelope, Facts};
+use crate::engine::mint::Mint;
 use crate::store;
 use crate::store::credentials::MemberCaller;
 use crate::store::runs::{Birth, CREATE_RECEIPT, NewReceipt, NewRun, Runner};
@@ -44,6 +47,9 @@ pub enum Refusal {
     /// The steps.
     #[error("{0}")]
     Steps(#[from] steps::Refusal),
+    /// A wait that observes nothing it may.
+    #[error("a wait names no task that it may observe: an earlier step of this run")]
+    Wait(WaitRefusal),
 }
 
 /// A created run, or the one that the same key created before.
@@ -116,17 +122,24 @@ async fn create_once(app: &App, request: &Request) -> Result<Created, Error<Refu
     let default_runner = default_runner(&shell, &runners).map_err(Error::Refused)?;
     let facts = facts(request, &shell, &envelope, &runners);
     let compiled = compile::compile(&envelope, &facts).map_err(|e| Error::Refused(e.into()))?;
-    offered(&compiled).map_err(Error::Refused)?;
-    let ids = runners.iter().map(|r| (r.public_id, r.id)).collect();
-    let placed = author::place(&compiled, 1, &ids);
+    // A standalone run observes only itself (`steps.md` §3.5).
+    compiled
+        .check_waits(|_, _| false)
+        .map_err(|wait| Error::Refused(Refusal::Wait(wait)))?;
     let mut mint = app.mint();
+    let mut births = Births {
+        runners: runners.iter().map(|r| (r.public_id, r.id)).collect(),
+        ..Births::default()
+    };
+    let tokens = tokens(&compiled, &mut births, &mut mint);
+    let placed = author::place(&compiled, 1, &births);
     let receipt = NewReceipt {
         key: request
             .key
             .clone()
             .unwrap_or_else(|| mint.base62(idempotency::RUN_KEY_BYTES)),
         fingerprint: fingerprint.unwrap_or_else(|| mint.bytes()),
-        body: receipt(&compiled),
+        body: receipt(&compiled, None, tokens),
     };
     let public_id = mint.public_id(birth.now);
     let new = NewRun {
@@ -138,6 +151,7 @@ async fn create_once(app: &App, request: &Request) -> Result<Created, Error<Refu
         principal: birth.principal,
         now: birth.now,
         approval_mode: shell.approval_mode,
+        approval_rules: shell.approval_rules,
         prompt_mechanism: shell.prompt_mechanism,
         default_runner,
         model_selection: shell.model_selection.clone(),
@@ -195,6 +209,7 @@ async fn replay(
 /// The members of `run` beside its steps.
 struct Shell {
     approval_mode: ApprovalMode,
+    approval_rules: Option<String>,
     prompts: PromptMechanism,
     prompt_mechanism: Option<&'static str>,
     default_runner: Option<PublicId>,
@@ -234,7 +249,7 @@ impl Shell {
                     "run.approval_mode is required: `bypass`, `ask` or `rules`",
                 )
             })?;
-        refuse_rules(given("approval_rules"))?;
+        let approval_rules = approval_rules(given("approval_rules"))?;
         let (prompts, prompt_mechanism) = prompt_mechanism(given("prompt_mechanism"))?;
         if given("billing_subject").is_some() {
             return Err(member(
@@ -248,6 +263,7 @@ impl Shell {
         let (fallbacks, fallback_models) = fallback_models(given("fallback_models"))?;
         Ok(Self {
             approval_mode,
+            approval_rules,
             prompts,
             prompt_mechanism,
             default_runner,
@@ -284,16 +300,14 @@ fn shown(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 
-fn refuse_rules(rules: Option<&Value>) -> Result<(), Refusal> {
-    match rules {
-        None => Ok(()),
-        Some(Value::Array(rules)) if rules.is_empty() => Ok(()),
-        Some(_) => Err(member(
-            "invalid_approval_rules",
-            "run.approval_rules",
-            "approval rules are not offered by this release: leave them out",
-        )),
-    }
+/// The rules as stored; none when there are none.
+fn approval_rules(rules: Option<&Value>) -> Result<Option<String>, Refusal> {
+    let Some(rules) = rules else {
+        return Ok(None);
+    };
+    let (rules, text) = Rules::read(rules)
+        .map_err(|bad| member("invalid_approval_rules", &bad.spot, bad.to_string()))?;
+    Ok((!rules.is_empty()).then(|| text.into_string()))
 }
 
 fn prompt_mechanism(
@@ -365,29 +379,6 @@ fn fallback_models(
     Ok((models, value.canonical().ok().map(Canonical::into_string)))
 }
 
-/// What this release's doors offer of the grammar. The rest compiles, and is refused here rather
-/// than accepted and never run.
-fn offered(compiled: &Compiled) -> Result<(), Refusal> {
-    let missing = compiled.rows.iter().find_map(|row| match row.kind {
-        TaskKind::Tool if row.detached => Some("detached steps"),
-        TaskKind::Tool => None,
-        TaskKind::Model => Some("model steps"),
-        TaskKind::Await => Some("ask and wait steps"),
-        TaskKind::Join => Some("races"),
-        TaskKind::Delegation => Some("delegations"),
-    });
-    match missing {
-        None => Ok(()),
-        Some(what) => Err(Refusal::Member {
-            code: "steps_not_offered",
-            path: None,
-            message: format!(
-                "{what} are not offered by this release; tool steps and `all` fans are"
-            ),
-        }),
-    }
-}
-
 async fn runners(
     app: &App,
     request: &Request,
@@ -439,19 +430,16 @@ fn facts(request: &Request, shell: &Shell, envelope: &Envelope, runners: &[Runne
     facts
 }
 
-fn receipt(compiled: &Compiled) -> Canonical {
-    #[derive(serde::Serialize)]
-    struct Receipt<T: serde::Serialize> {
-        #[serde(flatten)]
-        parts: T,
-        resolution_tokens: BTreeMap<String, String>,
+/// Mints the tokens of an envelope's questions: their digests for the rows, their texts for the
+/// receipt.
+fn tokens(compiled: &Compiled, births: &mut Births, mint: &mut Mint) -> BTreeMap<String, String> {
+    let mut tokens = BTreeMap::new();
+    for at in compiled.tokened() {
+        let secret = mint.token();
+        births.tokens.insert(at, secret.digest);
+        tokens.insert(compiled.rows[at].key.as_str().to_owned(), secret.text);
     }
-    let receipt = Receipt {
-        parts: compiled.receipt(),
-        resolution_tokens: BTreeMap::new(),
-    };
-    let text = serde_json::to_string(&receipt).expect("keys and numbers serialise");
-    Canonical::trusted(text)
+    tokens
 }
 
 /// Births, and the run's first status.
@@ -469,6 +457,7 @@ fn born(placed: &Placed) -> Vec<Event> {
             error_key: None,
             failure_resolution: None,
             approval: None,
+            resolved_by: None,
         }))
     });
     let run = Event::TurnStatus {

@@ -7,8 +7,11 @@
 //! commit and never fail it.
 
 pub mod announce;
+pub mod append;
+pub mod approve;
 pub mod attachment;
 pub mod authority;
+pub mod cancel;
 pub mod claim;
 pub mod commit;
 pub mod create;
@@ -17,7 +20,11 @@ pub mod expire;
 pub mod extend;
 pub mod inbox;
 pub mod lane;
+pub mod pause;
 pub mod progress;
+mod receipt;
+pub mod repair;
+pub mod resolve;
 pub mod provision;
 pub mod revoke;
 pub mod schedule;

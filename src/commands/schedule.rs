@@ -8,7 +8,7 @@ use crate::engine::mint::Mint;
 use crate::store::{self, First, Locked, RunTarget};
 
 /// The most rows that one pass starts.
-const PASS: i64 = 64;
+pub(super) const PASS: i64 = 64;
 
 struct Schedule {
     target: RunTarget,

@@ -1,4 +1,5 @@
-//! Stop, by force: everything that has not settled is canceled (`runs.md` §7).
+//! Stop (`runs.md` §7): by force everything that has not settled is canceled; gracefully, what has
+//! started may finish. And the end of a drain that goes on for too long.
 
 use super::Error;
 use super::lane::RunCommand;
@@ -9,9 +10,20 @@ use crate::engine::mint::Mint;
 use crate::engine::stop;
 use crate::store::{First, Locked, RunTarget};
 
+/// The longest that a graceful stop waits for what has started: 24 h.
+const LONGEST_DRAIN_MS: i64 = 86_400_000;
+
+enum How {
+    /// With the reason of a reasoned cancel.
+    Force(Option<String>),
+    Graceful,
+    /// Only if it drains, and has for too long.
+    LongDrain,
+}
+
 struct Stop {
     target: RunTarget,
-    reason: Option<String>,
+    how: How,
 }
 
 impl RunCommand for Stop {
@@ -27,7 +39,14 @@ impl RunCommand for Stop {
     }
 
     fn decide(&self, locked: &mut Locked, _mint: &mut Mint) -> Result<(), Refusal> {
-        stop::force(&mut locked.graph, self.reason.clone())
+        match &self.how {
+            How::Force(reason) => stop::force(&mut locked.graph, reason.clone()),
+            How::Graceful => stop::graceful(&mut locked.graph),
+            How::LongDrain => {
+                stop::force_drain(&mut locked.graph, LONGEST_DRAIN_MS);
+                Ok(())
+            }
+        }
     }
 
     fn no_run(&self) -> Refusal {
@@ -45,6 +64,31 @@ pub async fn force(
     run: PublicId,
     reason: Option<String>,
 ) -> Result<(), Error<Refusal>> {
+    execute(app, account, run, How::Force(reason)).await
+}
+
+/// Stops a run gracefully.
+///
+/// # Errors
+/// [`Refusal`], or a fault.
+pub async fn graceful(app: &App, account: AccountId, run: PublicId) -> Result<(), Error<Refusal>> {
+    execute(app, account, run, How::Graceful).await
+}
+
+/// Forces a drain that has gone on for too long; any other run is left alone.
+///
+/// # Errors
+/// [`Refusal`], or a fault.
+pub async fn long_drain(app: &App, account: AccountId, run: PublicId) -> Result<(), Error<Refusal>> {
+    execute(app, account, run, How::LongDrain).await
+}
+
+async fn execute(
+    app: &App,
+    account: AccountId,
+    run: PublicId,
+    how: How,
+) -> Result<(), Error<Refusal>> {
     let target = RunTarget { account, run };
-    app.lanes.execute(Stop { target, reason }).await.map(|_| ())
+    app.lanes.execute(Stop { target, how }).await.map(|_| ())
 }

@@ -6,7 +6,7 @@ use super::ids::{PublicId, TaskKey};
 use super::json::{Canonical, Value};
 use super::time::{At, Timestamp};
 use super::words::{
-    ApprovalOrigin, AttentionReason, FailureResolution, Lifetime, OnFailure, RunStatus, TaskKind,
+    ApprovalOrigin, AttentionReason, FailureResolution, Lifetime, MemberKind, OnFailure, RunStatus, TaskKind,
     TaskStatus, Wake,
 };
 
@@ -81,6 +81,19 @@ pub struct TaskStatusItem {
     pub failure_resolution: Option<FailureResolution>,
     /// Once decided.
     pub approval: Option<ApprovalFact>,
+    /// Who answered, when a principal did.
+    pub resolved_by: Option<Resolver>,
+}
+
+/// Who answered a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolver {
+    /// What it is.
+    pub kind: MemberKind,
+    /// Its public id.
+    pub public_id: PublicId,
+    /// Its handle.
+    pub handle: String,
 }
 
 impl Event {
@@ -192,6 +205,14 @@ fn task_status(members: &mut Vec<(&'static str, Value)>, item: &TaskStatusItem) 
         item.failure_resolution.map(|r| r.as_str()),
     );
     push(members, "approval", item.approval.as_ref().map(approval));
+    let resolver = item.resolved_by.as_ref().map(|who| {
+        Value::from([
+            ("kind", who.kind.as_str().into()),
+            ("public_id", who.public_id.to_string().into()),
+            ("handle", who.handle.as_str().into()),
+        ])
+    });
+    push(members, "resolved_by", resolver);
 }
 
 /// An approval fact as reads and events show it.

@@ -2,12 +2,23 @@
 
 use sha2::{Digest, Sha256};
 
-use super::json::{Unstorable, Value};
+use super::json::{Canonical, Unstorable, Value};
 
 /// The most bytes of a key, where a door says no less.
 pub const KEY_BYTES: usize = 255;
 /// The most bytes of a key of run create and append.
 pub const RUN_KEY_BYTES: usize = 36;
+
+/// The answer kept of an accepted envelope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// The key it was sent under; a minted one that nobody holds, if it was sent under none.
+    pub key: String,
+    /// Of what was accepted.
+    pub fingerprint: Vec<u8>,
+    /// The receipt.
+    pub body: Canonical,
+}
 
 /// Whether a text is a key: 1 to `max` visible ASCII bytes.
 pub fn is_key(text: &str, max: usize) -> bool {

@@ -56,6 +56,48 @@ refusals! {
         NotFound => "not_found", "there is no such run";
         AlreadyTerminal => "already_terminal", "the run has been stopped already";
     }
+    /// Refusals of a pause.
+    Pause {
+        NotFound => "not_found", "there is no such run";
+        NotPausable => "not_pausable", "only a running run is paused; a paused one only by force";
+    }
+    /// Refusals of a resume.
+    Resume {
+        NotFound => "not_found", "there is no such run";
+        NotResumable => "not_resumable", "only a paused run is resumed";
+    }
+    /// Refusals of a retry (`runs.md` §8.3).
+    Retry {
+        NotFound => "not_found", "there is no such task";
+        NotAdjudicable => "not_adjudicable", "the run is being stopped, or has ended";
+        NotRetryable => "not_retryable", "only a failure that holds or skips others is retried, and no barrier";
+        InvalidModel => "invalid_model", "`model` is for a failed model row alone";
+    }
+    /// Refusals of an abandon (`runs.md` §8.3).
+    Abandon {
+        NotFound => "not_found", "there is no such task";
+        NotAdjudicable => "not_adjudicable", "the run is being stopped, or has ended";
+        NotAbandonable => "not_abandonable", "only a failure that holds or skips others is abandoned";
+    }
+    /// Refusals of approve and deny (`runs.md` §8.4).
+    Approval {
+        NotFound => "not_found", "there is no such task";
+        NotAdjudicable => "not_adjudicable", "the run is not running, paused or held";
+        NotAwaitingApproval => "not_awaiting_approval", "the task does not rest for an approver, or its deadline has passed";
+    }
+    /// Refusals of a person's cancel of a branch (`runs.md` §8.5).
+    Cancel {
+        NotFound => "not_found", "there is no such task";
+        NotAdjudicable => "not_adjudicable", "the run has ended";
+        NotABranch => "not_a_branch", "a mainline round, a call of its fan and a barrier are no branch";
+        AlreadyTerminal => "already_terminal", "the task has settled";
+    }
+    /// Refusals of an answer to a question that are not about its payload (`runs.md` §8.2).
+    AnswerAsk {
+        NotFound => "not_found", "there is no such task";
+        TaskNotRunning => "task_not_running", "the task is no question that is parked";
+        StaleClaim => "stale_claim", "the resolution_token is not that of the question";
+    }
     /// Refusals of a commit that are about the claim, not its payload (`executor.md` §11).
     CommitClaim {
         NotFound => "not_found", "there is no such task";
@@ -117,6 +159,27 @@ impl Commit {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Claim(refusal) => refusal.code(),
+            Self::Payload(refusal) => refusal.code(),
+        }
+    }
+}
+
+/// Refusals of an answer to a question.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Answer {
+    /// About the question.
+    #[error(transparent)]
+    Ask(#[from] AnswerAsk),
+    /// About what was submitted; the park stands.
+    #[error(transparent)]
+    Payload(#[from] payload::Refusal),
+}
+
+impl Answer {
+    /// The word clients branch on.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Ask(refusal) => refusal.code(),
             Self::Payload(refusal) => refusal.code(),
         }
     }

@@ -1,15 +1,15 @@
-//! Placing compiled rows: what a create (and, later, an append) inserts.
+//! Placing compiled rows: what a create or an append inserts.
 //!
 //! Does not judge the envelope; `compile` did. Numbers rows in placement order and gives each the
 //! countdown that its edges say (INV-4).
 
 use std::collections::BTreeMap;
 
-use super::compile::{Compiled, Ref, Row, Work};
+use super::compile::{Compiled, Ref, Row, WaitTarget, Work};
 use super::facts::{Edge, Join, Task};
 use crate::domain::json::Canonical;
-use crate::domain::words::{EdgeState, Losers, TaskStatus};
-use crate::domain::{ExecutorId, PublicId, TaskNo};
+use crate::domain::words::{EdgeState, Holder, Losers, TaskStatus};
+use crate::domain::{ExecutorId, PublicId, TaskKey, TaskNo};
 
 /// A row to insert, with its bodies.
 #[derive(Debug, Clone)]
@@ -37,9 +37,20 @@ pub struct Placed {
     pub mainline_tail: Option<TaskNo>,
 }
 
-/// Numbers and links compiled rows; `first` is the number of the first one, `runners` the inner
-/// ids of the routes' targets.
-pub fn place(compiled: &Compiled, first: i32, runners: &BTreeMap<PublicId, ExecutorId>) -> Placed {
+/// What rows are given at birth beside what they were compiled to.
+#[derive(Debug, Clone, Default)]
+pub struct Births {
+    /// The inner ids of the routes' targets.
+    pub runners: BTreeMap<PublicId, ExecutorId>,
+    /// The keys of the run's rows that compiled rows name.
+    pub standing: BTreeMap<TaskNo, TaskKey>,
+    /// SHA-256 of the resolution tokens, by the asks' places among the compiled rows.
+    pub tokens: BTreeMap<usize, [u8; 32]>,
+}
+
+/// Numbers and links compiled rows; `first` is the number of the first one.
+pub fn place(compiled: &Compiled, first: i32, births: &Births) -> Placed {
+    let runners = &births.runners;
     let number = |index: usize| TaskNo(first + i32::try_from(index).unwrap_or(i32::MAX));
     let resolve = |at: &Ref| match at {
         Ref::New(index) => number(*index),
@@ -50,7 +61,10 @@ pub fn place(compiled: &Compiled, first: i32, runners: &BTreeMap<PublicId, Execu
             .rows
             .get(*index)
             .map(|row| row.key.as_str().to_owned()),
-        Ref::Existing(_) => None,
+        Ref::Existing(no) => births
+            .standing
+            .get(no)
+            .map(|key| key.as_str().to_owned()),
     };
     let mut tasks = Vec::with_capacity(compiled.rows.len());
     let mut edges = Vec::new();
@@ -70,6 +84,12 @@ pub fn place(compiled: &Compiled, first: i32, runners: &BTreeMap<PublicId, Execu
         task.barrier = row.barrier.map(number);
         task.input_from = row.input_from.iter().map(resolve).collect();
         task.result_from = row.result_from.iter().map(resolve).collect();
+        task.resolution_digest = births.tokens.get(&index).map(|d| d.to_vec());
+        if let Work::Wait(wait) = &row.work
+            && let WaitTarget::Here(at) = &wait.target
+        {
+            task.observes = Some(resolve(at));
+        }
         tasks.push(with_work(task, row, runners));
     }
     Placed {
@@ -111,6 +131,8 @@ fn task(no: TaskNo, row: &Row) -> Task {
         timeout_ms: None,
         target: None,
         holder: None,
+        resolution_digest: None,
+        observes: None,
         join: None,
         addressed: None,
         approval: None,
@@ -142,8 +164,13 @@ fn with_work(mut task: Task, row: &Row, runners: &BTreeMap<PublicId, ExecutorId>
         Work::Ask(question) => {
             task.timeout_ms = question.timeout_ms;
             task.holder = Some(question.holder);
+            definition = Some(question.definition());
         }
-        Work::Wait(observation) => task.timeout_ms = Some(observation.timeout_ms),
+        Work::Wait(observation) => {
+            task.timeout_ms = Some(observation.timeout_ms);
+            task.holder = Some(Holder::Kernel);
+            definition = Some(observation.definition());
+        }
         Work::Join(barrier) => {
             let pending = task.remaining;
             task.join = Some(Join {

@@ -4,7 +4,8 @@ use super::eligibility::is_eligible;
 use super::facts::{Caller, Capture, Task, TaskError};
 use super::graph::{Graph, NewResult, Outcome};
 use crate::domain::payload::{self, Payload, Submission};
-use crate::domain::refusal::{Commit as Refusal, CommitClaim};
+use super::resolve;
+use crate::domain::refusal::{self, Commit as Refusal, CommitClaim};
 use crate::domain::words::{ExecutorStatus, Outcome as Word, RunStatus, TaskKind, TaskStatus};
 use crate::domain::{ExecutorId, TaskNo};
 
@@ -42,6 +43,9 @@ pub fn decide(
     }
     let no = task.no;
     prove_standing(graph, task, caller)?;
+    if task.kind == TaskKind::Await {
+        return answer(graph, no, caller, request);
+    }
     if task.status.is_terminal() {
         // An earlier command of the same batch may have stored it.
         let stored = graph.digest_stored_now(task).map(|d| &d[..]).or(stored);
@@ -78,6 +82,29 @@ pub fn decide(
         Err(refusal) => return Err(refusal.into()),
     }
     Ok(no)
+}
+
+/// A question is answered by the application that it is addressed to (`executor.md` §16); the
+/// token is not looked at.
+fn answer(
+    graph: &mut Graph,
+    no: TaskNo,
+    caller: &Caller,
+    request: &Request,
+) -> Result<TaskNo, Refusal> {
+    let own = request.captures.iter();
+    let own = own.filter(|c| c.creator == Some(caller.id)).copied();
+    let answer = resolve::Request {
+        token: None,
+        by: None,
+        submission: request.submission.clone(),
+        captures: own.collect(),
+    };
+    resolve::application(graph, no, &answer).map_err(|refusal| match refusal {
+        refusal::Answer::Payload(refusal) => refusal.into(),
+        refusal::Answer::Ask(refusal::AnswerAsk::NotFound) => CommitClaim::NotFound.into(),
+        refusal::Answer::Ask(_) => CommitClaim::TaskNotRunning.into(),
+    })
 }
 
 /// Steps 2 to 4: addressed here, may act, run's creator may write.
@@ -157,8 +184,8 @@ fn settle(graph: &mut Graph, no: TaskNo, payload: &Payload, request: &Request) {
         Word::Completed => (
             TaskStatus::Completed,
             Outcome {
-                error: None,
                 is_error: payload.is_error,
+                ..Outcome::default()
             },
         ),
         Word::Failed => {
@@ -170,7 +197,7 @@ fn settle(graph: &mut Graph, no: TaskNo, payload: &Payload, request: &Request) {
                 TaskStatus::Failed,
                 Outcome {
                     error: Some(error),
-                    is_error: false,
+                    ..Outcome::default()
                 },
             )
         }
@@ -184,6 +211,7 @@ fn settle(graph: &mut Graph, no: TaskNo, payload: &Payload, request: &Request) {
         title: payload.title.clone(),
         metadata: payload.metadata.clone(),
         digest: request.submission.digest,
+        selection: None,
     });
     for capture in &request.captures {
         if payload

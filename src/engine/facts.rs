@@ -22,7 +22,7 @@ pub struct Counts {
     pub tasks: i32,
     /// Not terminal.
     pub open: i32,
-    /// Queued with nothing open before it.
+    /// Queued with nothing open before it, for a scheduling pass to start.
     pub ready: i32,
     /// Running, dispatched, awaiting input.
     pub started: i32,
@@ -32,6 +32,14 @@ pub struct Counts {
     pub unresolved: i32,
     /// Background tips not yet delivered.
     pub undelivered: i32,
+    /// Model rounds with nothing open before them, waiting for a worker.
+    pub rounds: i32,
+    /// At work inside the kernel.
+    pub running: i32,
+    /// Questions put to a person nobody gave a token.
+    pub awaiting: i32,
+    /// Parked observations of this run's rows.
+    pub waits: i32,
 }
 
 /// Why a run asks for a person, and about which rows.
@@ -68,6 +76,8 @@ pub struct Run {
     pub mainline_tail: Option<TaskNo>,
     /// How model-origin calls are approved.
     pub approval_mode: ApprovalMode,
+    /// Whether it has approval rules, which are read when a call starts.
+    pub has_rules: bool,
     /// Row classes.
     pub counts: Counts,
     /// Settles so far.
@@ -107,6 +117,48 @@ impl Run {
     pub fn on_the_wall(&self, at: Timestamp, now: Timestamp) -> Timestamp {
         at + (now - self.run_now(now))
     }
+}
+
+/// The agent application that a run's questions and approvals are addressed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host {
+    /// Inner id.
+    pub id: ExecutorId,
+    /// Whom to tell.
+    pub public_id: PublicId,
+}
+
+/// A row parked outside, as far as rest is judged by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// A call that nobody claimed.
+    Unclaimed,
+    /// A question.
+    Question,
+    /// An observation.
+    Wait,
+}
+
+/// What a row came to, with its bodies: what an observation of it reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Blocks, canonical.
+    pub content: Option<String>,
+    /// The structured value; JSON null is `null`.
+    pub structured: Option<String>,
+    /// A call's input, canonical.
+    pub tool_input: Option<String>,
+    /// What the other verbs were authored with, canonical.
+    pub definition: Option<String>,
+}
+
+/// What a race came to when it settled (`engine.md` §6): never rewritten.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The keys of the sources that count, in the order they succeeded.
+    pub selected: Vec<TaskKey>,
+    /// The whole snapshot, canonical.
+    pub text: String,
 }
 
 /// A barrier's arithmetic.
@@ -204,6 +256,10 @@ pub struct Task {
     pub target: Option<ExecutorId>,
     /// Who holds an await.
     pub holder: Option<Holder>,
+    /// SHA-256 of an authored ask's resolution token.
+    pub resolution_digest: Option<Vec<u8>>,
+    /// The row of this run that a wait observes: the authored one, whatever stands for it now.
+    pub observes: Option<TaskNo>,
     /// A barrier's arithmetic.
     pub join: Option<Join>,
     /// Once started.

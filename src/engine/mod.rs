@@ -7,7 +7,11 @@
 //! Deciding changes the slice and writes down what changed; [`graph::Graph::advance`] then carries
 //! the consequences (releases, skips, starts, the run's end) and names what it must see next.
 
+pub mod append;
+pub mod approval;
+pub mod approve;
 pub mod author;
+pub mod cancel;
 pub mod claim;
 pub mod commit;
 pub mod compile;
@@ -18,6 +22,9 @@ pub mod facts;
 pub mod graph;
 pub mod invariants;
 pub mod mint;
+pub mod pause;
+pub mod repair;
+pub mod resolve;
 pub mod revoke;
 pub mod settlement;
 pub mod start;

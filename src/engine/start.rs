@@ -1,6 +1,7 @@
 //! Starting a ready row: the approval stage, the addressee, the park (`engine.md` §3, §10,
 //! `executor.md` §5, `runs.md` §12).
 
+use super::approval::Verdict;
 use super::eligibility::is_eligible;
 use super::facts::{Addressed, Candidate, Park, Served, Task};
 use super::graph::{Graph, Outcome};
@@ -8,7 +9,7 @@ use crate::domain::event::ApprovalFact;
 use crate::domain::hint::Hint;
 use crate::domain::time::plus_ms;
 use crate::domain::words::{
-    ApprovalOrigin, AuthoredBy, ExecutorKind, ParkKind, Role, TaskKind, TaskStatus,
+    ExecutorKind, Holder, ParkKind, Role, TaskKind, TaskStatus,
 };
 use crate::domain::{ExecutorId, PublicId, TaskNo};
 
@@ -28,40 +29,167 @@ pub struct Address {
     pub audience: Vec<PublicId>,
 }
 
-/// Starts a ready row.
-pub fn start(graph: &mut Graph, no: TaskNo, candidates: &[Candidate]) {
-    // Model rounds wait for a worker; awaits and joins are not authored by this release's doors.
-    if graph.task(no).is_some_and(|t| t.kind == TaskKind::Tool) {
-        start_tool(graph, no, candidates);
+/// An authored question's or observation's clock when none was written: one hour.
+pub const DEFAULT_AWAIT_MS: i64 = 3_600_000;
+
+/// The longest that one park of an await, or of a call that rests for an approver, lasts.
+pub const LONGEST_REST_MS: i64 = 86_400_000;
+
+/// Whether starting the row asks the declaring agent's application: a question without a token.
+pub fn asks_host(task: &Task) -> bool {
+    task.kind == TaskKind::Await && task.holder == Some(Holder::Person)
+}
+
+/// Starts a ready row; `verdict` is what the approval stage says of a call.
+pub fn start(graph: &mut Graph, no: TaskNo, candidates: &[Candidate], verdict: Option<Verdict>) {
+    let Some(task) = graph.task(no) else { return };
+    match task.kind {
+        TaskKind::Tool => match task.approval.clone() {
+            // Approved while the run could not start it: it does not cross the stage again.
+            Some(fact) => send(graph, no, fact, candidates),
+            None => cross(graph, no, candidates, verdict.unwrap_or(Verdict::Park)),
+        },
+        TaskKind::Await => start_await(graph, no),
+        // Rounds wait for a worker, barriers are never started, delegations are born running.
+        TaskKind::Model | TaskKind::Join | TaskKind::Delegation => {}
     }
 }
 
-fn start_tool(graph: &mut Graph, no: TaskNo, candidates: &[Candidate]) {
-    // Every tool call crosses the stage, and the crossing is narrated even when nobody is asked.
+/// Every call crosses the stage, and the crossing is narrated even when nobody is asked.
+fn cross(graph: &mut Graph, no: TaskNo, candidates: &[Candidate], verdict: Verdict) {
     graph.set_status(no, TaskStatus::NeedsApproval);
-    let decided_at = graph.now;
+    match verdict {
+        Verdict::Deny(reason) => {
+            let why = Outcome::error("approval_denied", reason);
+            graph.settle(no, TaskStatus::Failed, why);
+        }
+        Verdict::Park => rest(graph, no, candidates),
+        Verdict::Grant(origin) => {
+            let fact = ApprovalFact {
+                origin,
+                decided_by: None,
+                decided_at: graph.now,
+            };
+            send(graph, no, fact, candidates);
+        }
+    }
+}
+
+/// Sends a granted call to where it goes, if there is such a place.
+fn send(graph: &mut Graph, no: TaskNo, fact: ApprovalFact, candidates: &[Candidate]) {
     let task = graph.task(no).expect("a row that starts is loaded");
-    let origin = match task.authored_by {
-        AuthoredBy::Author => ApprovalOrigin::Author,
-        AuthoredBy::Kernel => ApprovalOrigin::Kernel,
-        AuthoredBy::Model => ApprovalOrigin::Mode,
-    };
     let Some(address) = address(task, &graph.run.principal, candidates) else {
-        graph.settle(
-            no,
-            TaskStatus::Failed,
-            Outcome::error("tool_not_served", None),
-        );
+        let why = Outcome::error("tool_not_served", None);
+        graph.settle(no, TaskStatus::Failed, why);
         return;
     };
-    graph.write(no, |task| {
-        task.approval = Some(ApprovalFact {
-            origin,
-            decided_by: None,
-            decided_at,
-        });
-    });
+    graph.write(no, |task| task.approval = Some(fact));
     dispatch(graph, no, address);
+}
+
+/// A person approved a resting call: its frozen target is looked at again. Another profile makes
+/// it rest again, for the new one and with a fresh clock (`runs.md` §8.4).
+pub fn approved(graph: &mut Graph, no: TaskNo, fact: ApprovalFact, candidates: &[Candidate]) {
+    let task = graph.task(no).expect("an approved row is loaded");
+    let address = address(task, &graph.run.principal, candidates);
+    let shown = graph.park(no).and_then(|p| p.effect_profile.clone());
+    let changed = address
+        .as_ref()
+        .is_some_and(|a| Some(&a.frozen.effect_profile) != shown.as_ref());
+    graph.end_park(no);
+    if changed {
+        rest(graph, no, candidates);
+    } else {
+        send(graph, no, fact, candidates);
+    }
+}
+
+/// Parks a call on whoever approves it.
+fn rest(graph: &mut Graph, no: TaskNo, candidates: &[Candidate]) {
+    let task = graph.task(no).expect("a row that rests is loaded");
+    let Some(address) = address(task, &graph.run.principal, candidates) else {
+        let why = Outcome::error("tool_not_served", None);
+        graph.settle(no, TaskStatus::Failed, why);
+        return;
+    };
+    let (generation, tool_name) = (task.generation, task.tool_name.clone());
+    let now = graph.now;
+    address_to_host(graph, no);
+    graph.insert_park(Park {
+        task: no,
+        kind: ParkKind::Approval,
+        executor: graph.host().map(|h| h.id),
+        pool_name: None,
+        deadline_at: plus_ms(now, LONGEST_REST_MS),
+        timeout_ms: LONGEST_REST_MS,
+        announced_timeout_ms: None,
+        effect_profile: Some(address.frozen.effect_profile),
+        replayable: address.frozen.replayable,
+        generation,
+        started_at: now,
+        claim: None,
+    });
+    tell_host(graph, no, ParkKind::Approval, tool_name);
+}
+
+fn start_await(graph: &mut Graph, no: TaskNo) {
+    let task = graph.task(no).expect("a row that starts is loaded");
+    let (generation, holder) = (task.generation, task.holder.unwrap_or(Holder::Token));
+    let authored = task.timeout_ms.unwrap_or(DEFAULT_AWAIT_MS);
+    let timeout_ms = authored.min(LONGEST_REST_MS);
+    let now = graph.now;
+    let (status, kind) = match holder {
+        Holder::Token => (TaskStatus::Dispatched, ParkKind::Ask),
+        Holder::Person => (TaskStatus::AwaitingInput, ParkKind::Ask),
+        Holder::Kernel => (TaskStatus::Dispatched, ParkKind::Wait),
+    };
+    let host = (holder == Holder::Person).then(|| graph.host()).flatten();
+    if holder == Holder::Person {
+        address_to_host(graph, no);
+    }
+    graph.write(no, |task| task.started_at = Some(now));
+    graph.set_status(no, status);
+    graph.insert_park(Park {
+        task: no,
+        kind,
+        executor: host.map(|h| h.id),
+        pool_name: None,
+        deadline_at: plus_ms(now, timeout_ms),
+        timeout_ms,
+        announced_timeout_ms: None,
+        effect_profile: None,
+        replayable: false,
+        generation,
+        started_at: now,
+        claim: None,
+    });
+    if holder == Holder::Person {
+        tell_host(graph, no, ParkKind::Ask, None);
+    }
+    if holder == Holder::Kernel {
+        graph.watch(no);
+    }
+}
+
+fn address_to_host(graph: &mut Graph, no: TaskNo) {
+    let addressed = graph.host().map(|host| Addressed {
+        role: Role::AgentApplication,
+        executor: Some(host.id),
+    });
+    graph.write(no, |task| task.addressed = addressed);
+}
+
+fn tell_host(graph: &mut Graph, no: TaskNo, kind: ParkKind, tool_name: Option<String>) {
+    let Some(host) = graph.host() else { return };
+    let task_key = graph.task(no).expect("a parked row is loaded").key.clone();
+    let hint = Hint::WorkAvailable {
+        executor: host.public_id,
+        kind,
+        run: graph.run.public_id,
+        task_key,
+        tool_name,
+    };
+    graph.changes.hints.push(hint);
 }
 
 /// Parks a granted call on its addressee.

@@ -4,7 +4,7 @@ use axum::http::{StatusCode, header};
 
 use super::error::ApiError;
 use crate::commands;
-use crate::commands::{create, upload};
+use crate::commands::{append, create, upload};
 use crate::domain::{payload, progress, refusal, steps};
 
 /// A refusal, as an answer.
@@ -60,7 +60,100 @@ macro_rules! state_words {
     )*};
 }
 
-state_words!(Claim, ReadClaim, Start, Stop, CommitClaim, Extend);
+state_words!(
+    Claim, ReadClaim, Start, Stop, CommitClaim, Extend, Pause, Resume, Abandon, Approval, Cancel,
+    AnswerAsk
+);
+
+impl Refused for refusal::Retry {
+    fn word(&self) -> &'static str {
+        self.code()
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::InvalidModel => StatusCode::UNPROCESSABLE_ENTITY,
+            _ => state(matches!(self, Self::NotFound)),
+        }
+    }
+
+    fn answer(&self) -> ApiError {
+        match self {
+            Self::NotFound => ApiError::not_found(),
+            _ => ApiError::new(self.status(), self.code(), self.to_string()),
+        }
+    }
+}
+
+impl Refused for refusal::Answer {
+    fn word(&self) -> &'static str {
+        self.code()
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Ask(refusal) => Refused::status(refusal),
+            Self::Payload(refusal) => refusal.status(),
+        }
+    }
+
+    fn answer(&self) -> ApiError {
+        match self {
+            Self::Ask(refusal) => refusal.answer(),
+            Self::Payload(refusal) => refusal.answer(),
+        }
+    }
+}
+
+impl Refused for append::Refusal {
+    fn word(&self) -> &'static str {
+        self.code()
+    }
+
+    fn status(&self) -> StatusCode {
+        use crate::engine::append::Refusal as Judged;
+        match self {
+            Self::InProgress | Self::EnvelopeMismatch => StatusCode::CONFLICT,
+            Self::Malformed { .. } => StatusCode::BAD_REQUEST,
+            Self::Member { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Judged(judged) => match judged {
+                Judged::NotFound => StatusCode::NOT_FOUND,
+                Judged::RunNotAppendable
+                | Judged::StaleRevision { .. }
+                | Judged::TipUnresolved
+                | Judged::TipLive
+                | Judged::AwaitNotResolvable(_)
+                | Judged::Steps(steps::Refusal::DuplicateTaskKey(_)) => StatusCode::CONFLICT,
+                Judged::Steps(_)
+                | Judged::WaitTargetNotFound
+                | Judged::WaitCycle
+                | Judged::UnknownAwait(_)
+                | Judged::UnsupportedResolveOutcome
+                | Judged::Payload(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            },
+        }
+    }
+
+    fn answer(&self) -> ApiError {
+        use crate::engine::append::Refusal as Judged;
+        let answer = ApiError::new(self.status(), self.word(), self.to_string());
+        match self {
+            Self::InProgress => answer.header(header::RETRY_AFTER, "1"),
+            Self::Malformed { parameter, .. } => answer.with("parameter", *parameter),
+            Self::Member {
+                path: Some(path), ..
+            } => answer.with("path", path.as_str()),
+            Self::Judged(Judged::NotFound) => ApiError::not_found(),
+            Self::Judged(Judged::StaleRevision { current }) => {
+                answer.with("current_revision", i64::from(*current))
+            }
+            Self::Judged(Judged::Steps(refusal)) if !refusal.steps().is_empty() => {
+                answer.with("steps", step_errors(refusal.steps()))
+            }
+            _ => answer,
+        }
+    }
+}
 
 impl Refused for payload::Refusal {
     fn word(&self) -> &'static str {
@@ -124,6 +217,7 @@ impl Refused for create::Refusal {
             Self::EnvelopeMismatch => "idempotency_envelope_mismatch",
             Self::Member { code, .. } => code,
             Self::Steps(refusal) => refusal.code(),
+            Self::Wait(refusal) => refusal.code(),
         }
     }
 
@@ -133,7 +227,7 @@ impl Refused for create::Refusal {
             Self::InProgress
             | Self::EnvelopeMismatch
             | Self::Steps(steps::Refusal::DuplicateTaskKey(_)) => StatusCode::CONFLICT,
-            Self::Member { .. } | Self::Steps(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Member { .. } | Self::Steps(_) | Self::Wait(_) => StatusCode::UNPROCESSABLE_ENTITY,
         }
     }
 

@@ -7,9 +7,11 @@
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::births::Births;
 use super::tx::Batch;
 use super::{Error, Sql};
 use crate::domain::json::Value;
+use crate::domain::words::RunStatus;
 use crate::domain::{TaskNo, Timestamp};
 use crate::engine::facts::{Run, Task};
 use crate::engine::graph::Graph;
@@ -33,24 +35,30 @@ static TASKS: Sql = Sql::new(
         "WITH u AS (UPDATE tasks t SET status = v.status, generation = v.generation, remaining = v.remaining,
             addressed_role = v.addressed_role, addressed_executor_id = v.addressed_executor_id,
             approval_origin = v.approval_origin, approval_decided_at = v.approval_decided_at,
+            approval_decided_by = (SELECT m.member_id FROM members m
+                WHERE m.account_id = v.account_id AND m.public_id = v.approval_decided_by),
+            join_successes = v.join_successes, join_pending = v.join_pending,
             started_at = v.started_at, claimed_by_id = v.claimed_by_id, claimed_at = v.claimed_at,
             claim_digest = v.claim_digest, failure_resolution = v.failure_resolution, error_key = v.error_key,
             error_detail = v.error_detail, is_error = v.is_error, race_absorbed = v.race_absorbed,
             settle_seq = v.settle_seq, completed_at = v.completed_at
            FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::int[], $6::int[], $7::text[], $8::bigint[],
                 $9::text[], $10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::timestamptz[], $14::bytea[],
-                $15::text[], $16::text[], $17::text[], $18::boolean[], $19::boolean[], $20::int[], $21::timestamptz[])
+                $15::text[], $16::text[], $17::text[], $18::boolean[], $19::boolean[], $20::int[], $21::timestamptz[],
+                $22::uuid[], $23::int[], $24::int[])
              AS v(account_id, run_id, task_no, status, generation, remaining, addressed_role, addressed_executor_id,
                 approval_origin, approval_decided_at, started_at, claimed_by_id, claimed_at, claim_digest,
-                failure_resolution, error_key, error_detail, is_error, race_absorbed, settle_seq, completed_at)
+                failure_resolution, error_key, error_detail, is_error, race_absorbed, settle_seq, completed_at,
+                approval_decided_by, join_successes, join_pending)
           WHERE t.account_id = v.account_id AND t.run_id = v.run_id AND t.task_no = v.task_no",
-        expected!("$22", "tasks")
+        expected!("$25", "tasks")
     ),
     &[
         Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY,
         Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::TIMESTAMPTZ_ARRAY,
         Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::BYTEA_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::BOOL_ARRAY, Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::INT8,
+        Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::BOOL_ARRAY, Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY,
+        Type::UUID_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8,
     ],
 );
 
@@ -89,19 +97,52 @@ static PARKS_GONE: Sql = Sql::new(
 static PARKS_NEW: Sql = Sql::new(
     "apply.parks_new",
     "INSERT INTO parks (account_id, run_id, task_no, kind, executor_id, pool_name, deadline_at, due_at, timeout_ms,
-            announced_timeout_ms, effect_profile, replayable, generation, started_at, run_shard)
+            announced_timeout_ms, effect_profile, replayable, generation, started_at, run_shard, clock_frozen)
      SELECT v.account_id, v.run_id, v.task_no, v.kind, v.executor_id, v.pool_name, v.deadline_at, v.deadline_at,
-            v.timeout_ms, v.announced_timeout_ms, v.effect_profile, v.replayable, v.generation, v.started_at, v.run_shard
+            v.timeout_ms, v.announced_timeout_ms, v.effect_profile, v.replayable, v.generation, v.started_at, v.run_shard,
+            v.clock_frozen
        FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::bigint[], $6::text[], $7::timestamptz[],
-            $8::bigint[], $9::bigint[], $10::text[], $11::boolean[], $12::int[], $13::timestamptz[], $14::smallint[])
+            $8::bigint[], $9::bigint[], $10::text[], $11::boolean[], $12::int[], $13::timestamptz[], $14::smallint[],
+            $15::boolean[])
          WITH ORDINALITY AS v(account_id, run_id, task_no, kind, executor_id, pool_name, deadline_at, timeout_ms,
-            announced_timeout_ms, effect_profile, replayable, generation, started_at, run_shard, ord)
+            announced_timeout_ms, effect_profile, replayable, generation, started_at, run_shard, clock_frozen, ord)
       ORDER BY v.ord",
     &[
         Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY,
         Type::TIMESTAMPTZ_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::BOOL_ARRAY,
-        Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::INT2_ARRAY,
+        Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::INT2_ARRAY, Type::BOOL_ARRAY,
     ],
+);
+
+/// Observations that are parked, by what they observe.
+static WAITS_NEW: Sql = Sql::new(
+    "apply.waits_new",
+    "INSERT INTO waits (account_id, run_id, task_no, observes_no)
+     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[])",
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY],
+);
+
+static WAITS_GONE: Sql = Sql::new(
+    "apply.waits_gone",
+    concat!(
+        "WITH u AS (DELETE FROM waits w
+          USING unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[]) AS v(account_id, run_id, task_no, observes_no)
+          WHERE w.account_id = v.account_id AND w.run_id = v.run_id AND w.observes_no = v.observes_no
+            AND w.task_no = v.task_no",
+        expected!("$5", "waits ended")
+    ),
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8],
+);
+
+/// A pause stops the clocks of a run's parks; a resume, or a stop, moves them by what it took and
+/// sets them going. Before any park is written singly.
+static CLOCKS: Sql = Sql::new(
+    "apply.clocks",
+    "UPDATE parks p SET clock_frozen = v.frozen, deadline_at = p.deadline_at + v.later, due_at = p.due_at + v.later
+       FROM (SELECT w.account_id, w.run_id, w.frozen, w.later_us * interval '1 microsecond' AS later
+               FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::bigint[]) AS w(account_id, run_id, frozen, later_us)) v
+      WHERE p.account_id = v.account_id AND p.run_id = v.run_id",
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::BOOL_ARRAY, Type::INT8_ARRAY],
 );
 
 /// A clock that moved later leaves `due_at` alone: the sweeper moves it when it meets the row, and
@@ -130,12 +171,12 @@ static PARKS_EARLIER: Sql = Sql::new(
 
 static RESULTS: Sql = Sql::new(
     "apply.results",
-    "INSERT INTO task_results (account_id, run_id, task_no, generation, content, structured, title, metadata, digest)
+    "INSERT INTO task_results (account_id, run_id, task_no, generation, content, structured, title, metadata, digest, selection)
      SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::text[], $6::text[], $7::text[],
-            $8::text[], $9::bytea[])",
+            $8::text[], $9::bytea[], $10::text[])",
     &[
         Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::BYTEA_ARRAY,
+        Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::BYTEA_ARRAY, Type::TEXT_ARRAY,
     ],
 );
 
@@ -198,24 +239,48 @@ static RUNS: Sql = Sql::new(
             schedulable = v.schedulable, attention_reason = v.attention_reason, attention_keys = v.attention_keys,
             failure_reason = v.failure_reason, force_stopped = v.force_stopped, started_at = v.started_at,
             paused_at = v.paused_at, canceling_since = v.canceling_since, stopped_at = v.stopped_at,
-            completed_at = v.completed_at
+            completed_at = v.completed_at, n_rounds = v.n_rounds, n_running = v.n_running, n_awaiting = v.n_awaiting,
+            n_waits = v.n_waits
            FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::int[], $6::int[], $7::int[], $8::int[],
                 $9::int[], $10::int[], $11::int[], $12::int[], $13::int[], $14::int[], $15::bigint[], $16::boolean[],
                 $17::text[], $18::text[], $19::text[], $20::boolean[], $21::timestamptz[], $22::timestamptz[],
-                $23::timestamptz[], $24::timestamptz[], $25::timestamptz[])
+                $23::timestamptz[], $24::timestamptz[], $25::timestamptz[], $26::int[], $27::int[], $28::int[], $29::int[])
              AS v(account_id, run_id, status, revision, deliverable_no, mainline_tail_no, n_tasks, n_open, n_ready,
                 n_started, n_approval, n_unresolved, n_undelivered, settle_seq, event_seq, schedulable,
                 attention_reason, attention_keys, failure_reason, force_stopped, started_at, paused_at,
-                canceling_since, stopped_at, completed_at)
+                canceling_since, stopped_at, completed_at, n_rounds, n_running, n_awaiting, n_waits)
           WHERE r.account_id = v.account_id AND r.run_id = v.run_id",
-        expected!("$26", "runs")
+        expected!("$30", "runs")
     ),
     &[
         Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY,
         Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY,
         Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY,
         Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::INT8,
+        Type::TIMESTAMPTZ_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY,
+        Type::INT4_ARRAY, Type::INT8,
+    ],
+);
+
+/// Receipts of appends, shared by all callers of a run (`runs.md` §4); a key whose day is over is
+/// new again.
+static RECEIPTS_EXPIRED: Sql = Sql::new(
+    "apply.receipts_expired",
+    "DELETE FROM receipts c USING unnest($1::bigint[], $2::bigint[], $3::text[]) AS v(account_id, run_id, key)
+      WHERE c.account_id = v.account_id AND c.door = 'run_append' AND c.scope_id = v.run_id AND c.caller_id = 0
+        AND c.key = v.key AND c.created_at + interval '24 hours' < nexus_now()",
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY],
+);
+
+static RECEIPTS: Sql = Sql::new(
+    "apply.receipts",
+    "INSERT INTO receipts (account_id, door, scope_id, caller_id, key, fingerprint, run_id, body, created_at)
+     SELECT v.account_id, 'run_append', v.run_id, 0, v.key, v.fingerprint, v.run_id, v.body, v.created_at
+       FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bytea[], $5::text[], $6::timestamptz[])
+         AS v(account_id, run_id, key, fingerprint, body, created_at)",
+    &[
+        Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::BYTEA_ARRAY, Type::TEXT_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
     ],
 );
 
@@ -225,6 +290,9 @@ pub static STATEMENTS: &[&Sql] = &[
     &EDGES,
     &PARKS_GONE,
     &PARKS_NEW,
+    &WAITS_NEW,
+    &WAITS_GONE,
+    &CLOCKS,
     &PARKS_LATER,
     &PARKS_EARLIER,
     &RESULTS,
@@ -233,6 +301,8 @@ pub static STATEMENTS: &[&Sql] = &[
     &FAILURES_GONE,
     &EVENTS,
     &RUNS,
+    &RECEIPTS_EXPIRED,
+    &RECEIPTS,
 ];
 
 /// Account, run and task of written rows.
@@ -280,6 +350,20 @@ columns!(TaskColumns {
     race_absorbed: bool,
     settle_seq: Option<i32>,
     completed_at: Option<Timestamp>,
+    decided_by: Option<Uuid>,
+    join_successes: Option<i32>,
+    join_pending: Option<i32>,
+});
+
+columns!(WaitColumns { observes: i32, });
+
+columns!(RunClocks { frozen: bool, later_us: i64, });
+
+columns!(ReceiptColumns {
+    key: String,
+    fingerprint: Vec<u8>,
+    body: String,
+    created_at: Timestamp,
 });
 
 columns!(EdgeColumns { to: i32, state: &'static str, });
@@ -296,6 +380,7 @@ columns!(ParkColumns {
     generation: i32,
     started_at: Timestamp,
     shard: i16,
+    frozen: bool,
 });
 
 columns!(ClockColumns {
@@ -309,6 +394,7 @@ columns!(ResultColumns {
     title: Option<String>,
     metadata: Option<String>,
     digest: Option<Vec<u8>>,
+    selection: Option<String>,
 });
 
 #[derive(Default)]
@@ -345,16 +431,25 @@ columns!(RunColumns {
     canceling_since: Option<Timestamp>,
     stopped_at: Option<Timestamp>,
     completed_at: Option<Timestamp>,
+    rounds: i32,
+    running: i32,
+    awaiting: i32,
+    waits: i32,
 });
 
 /// What the changes of one or many runs come to, column by column.
 #[derive(Default)]
 pub(super) struct Applied {
+    births: Births,
+    receipts: ReceiptColumns,
     tasks: TaskColumns,
     edges: EdgeColumns,
     parks_gone: Rows,
     claims_gone: Vec<Option<Vec<u8>>>,
     parks_new: ParkColumns,
+    waits_new: WaitColumns,
+    waits_gone: WaitColumns,
+    clocks: RunClocks,
     later: ClockColumns,
     earlier: ClockColumns,
     results: ResultColumns,
@@ -384,11 +479,28 @@ impl Applied {
 
     fn take(&mut self, graph: &Graph) -> Result<(), Error> {
         let (run, changes) = (&graph.run, &graph.changes);
+        for receipt in &changes.receipts {
+            let columns = &mut self.receipts;
+            columns.at.row(run, TaskNo(0));
+            columns.key.push(receipt.key.clone());
+            columns.fingerprint.push(receipt.fingerprint.clone());
+            columns.body.push(receipt.body.as_str().to_owned());
+            columns.created_at.push(graph.now);
+        }
+        for new in changes.tasks_new.values() {
+            self.births.task(run.account.0, run.id.0, new);
+        }
+        for (from, to) in &changes.edges_new {
+            let edge = graph
+                .edge(*from, *to)
+                .ok_or_else(|| missing("edges", *from))?;
+            self.births.edge(run.account.0, run.id.0, edge);
+        }
         for no in &changes.tasks {
             let task = graph.task(*no).ok_or_else(|| missing("tasks", *no))?;
             self.task(run, task);
         }
-        for (from, to) in &changes.edges {
+        for (from, to) in changes.edges.difference(&changes.edges_new) {
             let edge = graph
                 .edge(*from, *to)
                 .ok_or_else(|| missing("edges", *from))?;
@@ -412,6 +524,7 @@ impl Applied {
                 .metadata
                 .push(result.metadata.as_ref().map(|c| c.as_str().to_owned()));
             columns.digest.push(result.digest.map(|d| d.to_vec()));
+            columns.selection.push(result.selection.clone());
         }
         for (no, upload) in &changes.bound {
             self.bound.row(run, *no);
@@ -478,18 +591,39 @@ impl Applied {
         columns.race_absorbed.push(task.race_absorbed);
         columns.settle_seq.push(task.settle_seq);
         columns.completed_at.push(task.completed_at);
+        let decided_by = task.approval.as_ref().and_then(|a| a.decided_by);
+        columns.decided_by.push(decided_by.map(|id| id.0));
+        columns.join_successes.push(task.join.map(|j| j.successes));
+        columns.join_pending.push(task.join.map(|j| j.pending));
+    }
+
+    /// A park of an observation has a row in `waits` for as long as it stands.
+    fn wait(graph: &Graph, columns: &mut WaitColumns, no: TaskNo) {
+        let observed = graph.task(no).and_then(|t| t.observes);
+        if let Some(observed) = observed {
+            columns.at.row(&graph.run, no);
+            columns.observes.push(observed.0);
+        }
     }
 
     fn parks(&mut self, graph: &Graph) -> Result<(), Error> {
         let (run, changes) = (&graph.run, &graph.changes);
+        if let Some(clocks) = changes.clocks {
+            self.clocks.at.row(run, TaskNo(0));
+            self.clocks.frozen.push(run.status == RunStatus::Paused);
+            self.clocks.later_us.push(clocks.later_us);
+        }
         for no in &changes.parks_gone {
+            Self::wait(graph, &mut self.waits_gone, *no);
             self.parks_gone.row(run, *no);
             self.claims_gone.push(changes.claims_gone.get(no).cloned());
         }
         for no in &changes.parks_new {
             let park = graph.park(*no).ok_or_else(|| missing("parks", *no))?;
+            Self::wait(graph, &mut self.waits_new, *no);
             let columns = &mut self.parks_new;
             columns.at.row(run, *no);
+            columns.frozen.push(run.status == RunStatus::Paused);
             columns.kind.push(park.kind.as_str());
             columns.executor.push(park.executor.map(|e| e.0));
             columns.pool.push(park.pool_name.clone());
@@ -553,11 +687,34 @@ impl Applied {
         columns.canceling_since.push(run.canceling_since);
         columns.stopped_at.push(run.stopped_at);
         columns.completed_at.push(run.completed_at);
+        columns.rounds.push(run.counts.rounds);
+        columns.running.push(run.counts.running);
+        columns.awaiting.push(run.counts.awaiting);
+        columns.waits.push(run.counts.waits);
     }
 
     /// Adds the statements that have rows to write, in lock order: parks before tasks is not
     /// needed (all stand behind the run lock), runs last so that its row is written once.
     pub(super) fn fill<'a>(&'a self, batch: &mut Batch<'a>) {
+        let c = &self.receipts;
+        if c.at.count > 0 {
+            batch.add(
+                &RECEIPTS_EXPIRED,
+                vec![&c.at.accounts, &c.at.runs, &c.key],
+            );
+            batch.add(
+                &RECEIPTS,
+                vec![
+                    &c.at.accounts,
+                    &c.at.runs,
+                    &c.key,
+                    &c.fingerprint,
+                    &c.body,
+                    &c.created_at,
+                ],
+            );
+        }
+        self.births.fill(batch);
         self.fill_tasks(batch);
         self.fill_parks(batch);
         self.fill_bodies(batch);
@@ -591,6 +748,9 @@ impl Applied {
                     &c.race_absorbed,
                     &c.settle_seq,
                     &c.completed_at,
+                    &c.decided_by,
+                    &c.join_successes,
+                    &c.join_pending,
                     &c.at.count,
                 ],
             );
@@ -624,6 +784,33 @@ impl Applied {
     }
 
     fn fill_parks<'a>(&'a self, batch: &mut Batch<'a>) {
+        let c = &self.clocks;
+        if c.at.count > 0 {
+            batch.add(
+                &CLOCKS,
+                vec![&c.at.accounts, &c.at.runs, &c.frozen, &c.later_us],
+            );
+        }
+        let c = &self.waits_gone;
+        if c.at.count > 0 {
+            batch.add(
+                &WAITS_GONE,
+                vec![
+                    &c.at.accounts,
+                    &c.at.runs,
+                    &c.at.nos,
+                    &c.observes,
+                    &c.at.count,
+                ],
+            );
+        }
+        let c = &self.waits_new;
+        if c.at.count > 0 {
+            batch.add(
+                &WAITS_NEW,
+                vec![&c.at.accounts, &c.at.runs, &c.at.nos, &c.observes],
+            );
+        }
         let rows = &self.parks_gone;
         if rows.count > 0 {
             batch.add(
@@ -656,6 +843,7 @@ impl Applied {
                     &c.generation,
                     &c.started_at,
                     &c.shard,
+                    &c.frozen,
                 ],
             );
         }
@@ -690,6 +878,7 @@ impl Applied {
                     &c.title,
                     &c.metadata,
                     &c.digest,
+                    &c.selection,
                 ],
             );
         }
@@ -746,6 +935,10 @@ impl Applied {
                     &c.canceling_since,
                     &c.stopped_at,
                     &c.completed_at,
+                    &c.rounds,
+                    &c.running,
+                    &c.awaiting,
+                    &c.waits,
                     &c.at.count,
                 ],
             );

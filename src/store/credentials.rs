@@ -39,6 +39,8 @@ pub struct MemberCaller {
     pub public_id: PublicId,
     /// Human or agent.
     pub kind: MemberKind,
+    /// Its handle.
+    pub handle: String,
     /// The token's inner id: what a rate limit is charged to.
     pub token_id: i64,
 }
@@ -61,7 +63,7 @@ static EXECUTOR: Sql = Sql::new(
 
 static MEMBER: Sql = Sql::new(
     "credentials.member",
-    "SELECT k.account_id, k.token_id, k.salt, k.secret_hash, m.member_id, m.public_id, m.kind,
+    "SELECT k.account_id, k.token_id, k.salt, k.secret_hash, m.member_id, m.public_id, m.kind, m.handle,
             (k.last_used_at IS NULL OR k.last_used_at < nexus_now() - interval '1 hour') AS unsampled
        FROM tokens k
        JOIN members m ON m.account_id = k.account_id AND m.member_id = k.member_id
@@ -222,6 +224,7 @@ pub async fn member(store: &Store, bearer: &Bearer) -> Result<Option<MemberCalle
             .parse()
             .map_err(|_| Error::inconsistent("members", "kind", kind))?,
         token_id: row.get("token_id"),
+        handle: row.get("handle"),
     };
     if row.get("unsampled") {
         sample(store, &TOKEN_USED, caller.account, caller.token_id);

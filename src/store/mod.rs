@@ -12,7 +12,9 @@
 //!   lock is held.
 
 pub mod accounts;
+pub mod appends;
 pub mod apply;
+pub mod births;
 pub mod credentials;
 pub mod due;
 pub mod error;
@@ -47,7 +49,7 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 
 pub use error::{Error, Remedy};
-pub use run_tx::{First, Held, Locked, RunTarget, RunTx};
+pub use run_tx::{Append, First, Held, Locked, RunTarget, RunTx};
 pub use sql::{Sql, Statements};
 
 use crate::config;

@@ -10,12 +10,14 @@ use tokio_postgres::types::FromSql;
 
 use super::Error;
 use crate::domain::event::ApprovalFact;
+use crate::domain::json::{Value, parse};
 use crate::domain::{
     AccountId, ExecutorId, MemberId, PublicId, RunId, TaskKey, TaskNo, WorkspaceId,
 };
 use crate::engine::eligibility::{ExecutorFacts, PrincipalFacts};
 use crate::engine::facts::{
-    Addressed, Attention, Claim, Counts, Edge, Join, LiveClaim, Park, Run, Task, TaskError,
+    Addressed, Attention, Claim, Counts, Edge, Join, LiveClaim, Park, Run, Selection, Task,
+    TaskError,
 };
 
 /// A word of a closed vocabulary.
@@ -56,6 +58,7 @@ macro_rules! run_columns {
         "r.account_id, r.run_id, r.public_id AS run_public_id, r.workspace_id, r.principal_id, r.declaring_agent_id,
          r.status AS run_status, r.revision, r.deliverable_no, r.mainline_tail_no, r.approval_mode,
          r.n_tasks, r.n_open, r.n_ready, r.n_started, r.n_approval, r.n_unresolved, r.n_undelivered,
+         r.n_rounds, r.n_running, r.n_awaiting, r.n_waits, (r.approval_rules IS NOT NULL) AS has_rules,
          r.settle_seq AS run_settle_seq, r.event_seq, r.schedulable, r.attention_reason, r.attention_keys,
          r.failure_reason, r.force_stopped, r.started_at AS run_started_at, r.paused_at, r.canceling_since,
          r.stopped_at, r.completed_at AS run_completed_at,
@@ -91,6 +94,7 @@ pub(super) fn run(row: &Row) -> Result<Run, Error> {
         deliverable: row.get::<_, Option<i32>>("deliverable_no").map(TaskNo),
         mainline_tail: row.get::<_, Option<i32>>("mainline_tail_no").map(TaskNo),
         approval_mode: word(row, "runs", "approval_mode")?,
+        has_rules: row.get("has_rules"),
         counts: Counts {
             tasks: row.get("n_tasks"),
             open: row.get("n_open"),
@@ -99,6 +103,10 @@ pub(super) fn run(row: &Row) -> Result<Run, Error> {
             approval: row.get("n_approval"),
             unresolved: row.get("n_unresolved"),
             undelivered: row.get("n_undelivered"),
+            rounds: row.get("n_rounds"),
+            running: row.get("n_running"),
+            awaiting: row.get("n_awaiting"),
+            waits: row.get("n_waits"),
         },
         settle_seq: row.get("run_settle_seq"),
         event_seq: row.get("event_seq"),
@@ -138,6 +146,7 @@ macro_rules! task_columns {
         "t.task_no, t.key, t.kind, t.status, t.generation, t.authored_by, t.mark, t.detached, t.lifetime, t.wake,
          t.on_failure, t.fan_on_failure, t.visibility, t.barrier_no, t.lineage_no, t.tip_no, t.input_from, t.result_from,
          t.after_keys, t.remaining, t.tool_name, t.timeout_ms, t.target_executor_id, t.holder,
+         t.resolution_digest, t.observes_no,
          t.join_mode, t.join_k, t.join_losers, t.join_successes, t.join_pending,
          t.addressed_role, t.addressed_executor_id, t.approval_origin, t.approval_decided_at,
          CASE WHEN t.approval_decided_by IS NOT NULL THEN (SELECT m.public_id FROM members m
@@ -185,6 +194,8 @@ pub(super) fn task(row: &Row) -> Result<Task, Error> {
             .get::<_, Option<i64>>("target_executor_id")
             .map(ExecutorId),
         holder: word_opt(row, T, "holder")?,
+        resolution_digest: row.get("resolution_digest"),
+        observes: row.get::<_, Option<i32>>("observes_no").map(TaskNo),
         join: join(row, no)?,
         addressed: addressed(row)?,
         approval: approval(row)?,
@@ -337,5 +348,28 @@ pub(super) fn executor(row: &Row) -> Result<ExecutorFacts, Error> {
         manager: row.get::<_, Option<i64>>("manager_id").map(MemberId),
         agent: row.get::<_, Option<i64>>("agent_id").map(MemberId),
         agent_active: row.get("agent_active"),
+    })
+}
+
+/// Stored JSON, which was canonical when it was written.
+pub(super) fn json(text: &str, table: &'static str, column: &'static str) -> Result<Value, Error> {
+    parse(text.as_bytes()).map_err(|e| Error::inconsistent(table, column, e))
+}
+
+/// What a race selected, from `selection`.
+pub(super) fn selection(row: &Row, no: TaskNo) -> Result<Selection, Error> {
+    const T: &str = "task_results";
+    let text: String = required(row, T, "selection", no.0)?;
+    let value = json(&text, T, "selection")?;
+    let selected = value.get("selected").and_then(Value::as_array);
+    let keys = selected.unwrap_or_default().iter().map(Value::as_str);
+    let keys = keys.collect::<Option<Vec<_>>>();
+    let keys = keys.ok_or_else(|| Error::inconsistent(T, "selection", no.0))?;
+    Ok(Selection {
+        selected: keys
+            .into_iter()
+            .map(|key| TaskKey::trusted(key.to_owned()))
+            .collect(),
+        text,
     })
 }

@@ -9,6 +9,7 @@
 //! since a statement that waits sees other tables as of before its wait.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -20,7 +21,10 @@ use super::{Error, Sql, Store, apply};
 use crate::domain::feed;
 use crate::domain::hint::{FeedItems, FeedKind, Hint};
 use crate::domain::{AccountId, ExecutorId, PublicId, TaskKey, TaskNo};
-use crate::engine::facts::{Caller, Candidate, Edge, Served};
+use crate::domain::json::{Canonical, Value};
+use crate::domain::words::{AttentionReason, EdgeState, ParkKind};
+use crate::engine::approval::Rules;
+use crate::engine::facts::{Caller, Candidate, Edge, Host, Rest, Seen, Served};
 use crate::engine::graph::{Graph, Want};
 
 /// A run, by what a door knows of it.
@@ -50,6 +54,37 @@ pub enum First {
     OpenRows,
     /// The rows that are ready, at most so many.
     Ready(i64),
+    /// The row of that key, its park, its outgoing edges with their heads.
+    Row(TaskKey),
+    /// The row of that key with everything that its skip reached, and all edges into that.
+    Repair(TaskKey),
+    /// The row of that key with what stands structurally behind it and is no mainline round and no
+    /// barrier, all edges into that, and the run's parks, locked.
+    Branch(TaskKey),
+    /// What an append must see.
+    Append(Append),
+}
+
+/// The rows of these keys, those whose keys the envelope might be minted, the run's answer and its
+/// mainline's tail, what stands for them now, and their parks; their edges are not read. And the
+/// receipt under that key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Append {
+    /// Keys that the envelope or its resolves name.
+    pub keys: Vec<String>,
+    /// How many minted keys of each verb might be taken.
+    pub minted: i32,
+    /// The receipt's key.
+    pub receipt: Option<String>,
+}
+
+/// A stored receipt of an append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredAppend {
+    /// Of what was accepted.
+    pub fingerprint: Vec<u8>,
+    /// The receipt.
+    pub body: Canonical,
 }
 
 /// Whether to wait for a run that somebody holds.
@@ -70,6 +105,8 @@ pub struct Locked {
     pub callers: BTreeMap<ExecutorId, Caller>,
     /// Digests of accepted commits of loaded rows.
     pub digests: BTreeMap<TaskNo, Vec<u8>>,
+    /// Receipts of appends that were asked for and whose day is not over.
+    pub receipts: BTreeMap<String, StoredAppend>,
 }
 
 /// The run lock: an open transaction that holds it.
@@ -106,6 +143,72 @@ macro_rules! slice_tail {
                                      AND c.executor_id = p.claimant_id OFFSET 0) pc ON p.claimant_id IS NOT NULL
               ORDER BY s.from_no NULLS FIRST, s.task_no"
         )
+    };
+}
+
+/// From `focus` to the edges into it.
+macro_rules! into_tail {
+    () => {
+        " SELECT f.account_id, f.public_id AS run_public_id, f.task_no, e.from_no, e.state
+            FROM (SELECT DISTINCT account_id, run_id, public_id, task_no FROM focus) f
+            LEFT JOIN LATERAL (SELECT * FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
+                                  AND e.to_no = f.task_no OFFSET 0) e ON true"
+    };
+}
+
+/// From `focus` to rows with their parks, without edges.
+macro_rules! rows_tail {
+    () => {
+        concat!(
+            " SELECT f.account_id, f.public_id AS run_public_id, ", task_columns!(), ", ", park_columns!(), "
+               FROM (SELECT DISTINCT account_id, run_id, public_id, task_no FROM focus) f
+              CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
+                                     AND t.task_no = f.task_no OFFSET 0) t
+               LEFT JOIN LATERAL (SELECT * FROM parks p WHERE p.account_id = f.account_id AND p.run_id = f.run_id
+                                     AND p.task_no = f.task_no OFFSET 0) p ON true
+               LEFT JOIN LATERAL (SELECT c.public_id FROM executors c WHERE c.account_id = f.account_id
+                                     AND c.executor_id = p.claimant_id OFFSET 0) pc ON p.claimant_id IS NOT NULL
+              ORDER BY f.task_no"
+        )
+    };
+}
+
+/// A failed row, and what was skipped behind it through edges that a skip closed.
+macro_rules! skipped_focus {
+    () => {
+        "WITH RECURSIVE focus AS (
+            SELECT r.account_id, r.run_id, r.public_id, t.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $3::text[]) AS w(account_id, public_id, key)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
+                                    AND t.key = w.key OFFSET 0) t
+            UNION
+            SELECT f.account_id, f.run_id, f.public_id, t.task_no
+              FROM focus f
+             CROSS JOIN LATERAL (SELECT e.to_no FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
+                                    AND e.from_no = f.task_no AND e.state = 'skip' OFFSET 0) e
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
+                                    AND t.task_no = e.to_no AND t.status = 'skipped' OFFSET 0) t)"
+    };
+}
+
+/// A row, and what stands structurally behind it, up to mainline rounds and barriers.
+macro_rules! branch_focus {
+    () => {
+        "WITH RECURSIVE focus AS (
+            SELECT r.account_id, r.run_id, r.public_id, t.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $3::text[]) AS w(account_id, public_id, key)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
+                                    AND t.key = w.key OFFSET 0) t
+            UNION
+            SELECT f.account_id, f.run_id, f.public_id, t.task_no
+              FROM focus f
+             CROSS JOIN LATERAL (SELECT e.to_no FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
+                                    AND e.from_no = f.task_no AND e.structural OFFSET 0) e
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
+                                    AND t.task_no = e.to_no AND t.mark IS DISTINCT FROM 'round'
+                                    AND t.kind <> 'join_task' OFFSET 0) t)"
     };
 }
 
@@ -161,7 +264,7 @@ static LOAD_NOS: Sql = Sql::new(
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
 );
 
-/// Everything unsettled downstream of these rows, and all their outgoing edges.
+/// Everything unsettled downstream of these rows up to barriers, and all their outgoing edges.
 static LOAD_DOWNSTREAM: Sql = Sql::new(
     "run_tx.load_downstream",
     concat!(
@@ -175,7 +278,8 @@ static LOAD_DOWNSTREAM: Sql = Sql::new(
              CROSS JOIN LATERAL (SELECT e.to_no FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
                                     AND e.from_no = f.task_no OFFSET 0) e
              CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
-                                    AND t.task_no = e.to_no AND t.status IN ('queued', 'needs_approval') OFFSET 0) t),",
+                                    AND t.task_no = e.to_no AND t.status IN ('queued', 'needs_approval')
+                                    AND t.kind <> 'join_task' OFFSET 0) t),",
         slice_tail!()
     ),
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
@@ -207,7 +311,8 @@ static LOAD_READY: Sql = Sql::new(
               FROM unnest($1::bigint[], $2::uuid[]) AS w(account_id, public_id)
              CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
              CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
-                                    AND t.status = 'queued' AND t.remaining = 0 ORDER BY t.task_no LIMIT $3 OFFSET 0) t),",
+                                    AND t.status = 'queued' AND t.remaining = 0
+                                    AND t.kind IN ('tool_task', 'await_task') ORDER BY t.task_no LIMIT $3 OFFSET 0) t),",
         slice_tail!()
     ),
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT8],
@@ -295,6 +400,232 @@ static LOAD_FAILURES: Sql = Sql::new(
     &[Type::INT8_ARRAY, Type::UUID_ARRAY],
 );
 
+static LOAD_REPAIR: Sql = Sql::new(
+    "run_tx.load_repair",
+    concat!(skipped_focus!(), ",", slice_tail!()),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY],
+);
+
+static LOAD_REPAIR_INTO: Sql = Sql::new(
+    "run_tx.load_repair_into",
+    concat!(skipped_focus!(), into_tail!()),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY],
+);
+
+static LOAD_BRANCH: Sql = Sql::new(
+    "run_tx.load_branch",
+    concat!(branch_focus!(), ",", slice_tail!()),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY],
+);
+
+static LOAD_BRANCH_INTO: Sql = Sql::new(
+    "run_tx.load_branch_into",
+    concat!(branch_focus!(), into_tail!()),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY],
+);
+
+/// The arms of barriers: upstream along structural edges, through rows whose nearest race is this
+/// one or one inside it (`inside`: the races that a row's tails may belong to, outermost first).
+static LOAD_ARMS: Sql = Sql::new(
+    "run_tx.load_arms",
+    concat!(
+        "WITH RECURSIVE up AS (
+            SELECT r.account_id, r.run_id, r.public_id, w.task_no, ARRAY[w.task_no] AS inside
+              FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+            UNION
+            SELECT u.account_id, u.run_id, u.public_id, t.task_no,
+                   u.inside[1:array_position(u.inside, t.barrier_no)]
+                   || CASE WHEN t.kind = 'join_task' THEN ARRAY[t.task_no] ELSE '{}'::int[] END
+              FROM up u
+             CROSS JOIN LATERAL (SELECT e.from_no FROM edges e WHERE e.account_id = u.account_id AND e.run_id = u.run_id
+                                    AND e.to_no = u.task_no AND e.structural OFFSET 0) e
+             CROSS JOIN LATERAL (SELECT t.task_no, t.kind, t.barrier_no FROM tasks t WHERE t.account_id = u.account_id
+                                    AND t.run_id = u.run_id AND t.task_no = e.from_no OFFSET 0) t
+             WHERE t.barrier_no = ANY (u.inside)),
+         focus AS (SELECT DISTINCT account_id, run_id, public_id, task_no FROM up),",
+        slice_tail!()
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
+/// What the races among the sources of these barriers selected.
+static LOAD_SELECTIONS: Sql = Sql::new(
+    "run_tx.load_selections",
+    "SELECT w.account_id, w.public_id AS run_public_id, e.from_no AS task_no, x.selection
+       FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
+      CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+      CROSS JOIN LATERAL (SELECT e.from_no FROM edges e WHERE e.account_id = r.account_id AND e.run_id = r.run_id
+                             AND e.to_no = w.task_no OFFSET 0) e
+      CROSS JOIN LATERAL (SELECT t.generation FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
+                             AND t.task_no = e.from_no AND t.kind = 'join_task' AND t.completed_at IS NOT NULL OFFSET 0) t
+      CROSS JOIN LATERAL (SELECT x.selection FROM task_results x WHERE x.account_id = r.account_id AND x.run_id = r.run_id
+                             AND x.task_no = e.from_no AND x.generation = t.generation AND x.selection IS NOT NULL OFFSET 0) x",
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
+/// A few parks of each kind that rest is judged by: unclaimed calls, questions, observations.
+static LOAD_RESTS: Sql = Sql::new(
+    "run_tx.load_rests",
+    "SELECT r.account_id, r.public_id AS run_public_id, p.task_no, p.kind
+       FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, most)
+      CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+      CROSS JOIN (VALUES ('tool_call'), ('ask'), ('wait')) k(kind)
+      CROSS JOIN LATERAL (SELECT p.task_no, p.kind FROM parks p WHERE p.account_id = r.account_id AND p.run_id = r.run_id
+                             AND p.kind = k.kind AND p.claimed_at IS NULL LIMIT w.most OFFSET 0) p",
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
+/// The rows that rest for an approver (`approval`), or for a person without a token (`ask`).
+static LOAD_RESTING: Sql = Sql::new(
+    "run_tx.load_resting",
+    concat!(
+        "WITH focus AS MATERIALIZED (
+            SELECT r.account_id, r.run_id, r.public_id, p.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $3::text[]) AS w(account_id, public_id, kind)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT p.task_no FROM parks p WHERE p.account_id = r.account_id AND p.run_id = r.run_id
+                                    AND p.kind = w.kind OFFSET 0) p)",
+        rows_tail!()
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY],
+);
+
+/// The application of the agent that declares the run.
+static LOAD_HOST: Sql = Sql::new(
+    "run_tx.load_host",
+    "SELECT r.account_id, r.public_id AS run_public_id, e.executor_id, e.public_id AS executor_public_id
+       FROM unnest($1::bigint[], $2::uuid[]) AS w(account_id, public_id)
+      CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+      CROSS JOIN LATERAL (SELECT * FROM executors e WHERE e.account_id = r.account_id AND e.agent_id = r.declaring_agent_id
+                             AND e.status = 'active' OFFSET 0) e
+       JOIN members a ON a.account_id = e.account_id AND a.member_id = e.agent_id AND a.status = 'active'",
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY],
+);
+
+/// The run's rules, and these calls' inputs.
+static LOAD_RULES: Sql = Sql::new(
+    "run_tx.load_rules",
+    "SELECT r.account_id, r.public_id AS run_public_id, w.task_no, i.tool_input,
+            CASE WHEN row_number() OVER (PARTITION BY r.account_id, r.run_id) = 1 THEN r.approval_rules END AS approval_rules
+       FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
+      CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+      CROSS JOIN LATERAL (SELECT i.tool_input FROM task_inputs i WHERE i.account_id = r.account_id AND i.run_id = r.run_id
+                             AND i.task_no = w.task_no OFFSET 0) i",
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
+/// The parked waits that observe these rows.
+static LOAD_WATCHERS: Sql = Sql::new(
+    "run_tx.load_watchers",
+    concat!(
+        "WITH focus AS MATERIALIZED (
+            SELECT DISTINCT r.account_id, r.run_id, r.public_id, a.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT a.task_no FROM waits a WHERE a.account_id = r.account_id AND a.run_id = r.run_id
+                                    AND a.observes_no = w.task_no OFFSET 0) a),",
+        slice_tail!()
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
+/// Rows, what stands for them now, and what races among those selected, with bodies.
+macro_rules! observed_focus {
+    () => {
+        "WITH named AS MATERIALIZED (
+            SELECT DISTINCT r.account_id, r.run_id, r.public_id, n.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT t.task_no, t.tip_no FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
+                                    AND t.task_no = w.task_no OFFSET 0) t
+             CROSS JOIN LATERAL (VALUES (t.task_no), (t.tip_no)) n(task_no)),
+         focus AS MATERIALIZED (
+            SELECT n.account_id, n.run_id, n.public_id, n.task_no FROM named n
+            UNION
+            SELECT n.account_id, n.run_id, n.public_id, v.task_no
+              FROM named n
+             CROSS JOIN LATERAL (SELECT t.generation FROM tasks t WHERE t.account_id = n.account_id AND t.run_id = n.run_id
+                                    AND t.task_no = n.task_no AND t.kind = 'join_task' OFFSET 0) j
+             CROSS JOIN LATERAL (SELECT x.selection FROM task_results x WHERE x.account_id = n.account_id AND x.run_id = n.run_id
+                                    AND x.task_no = n.task_no AND x.generation = j.generation OFFSET 0) x
+             CROSS JOIN LATERAL json_array_elements_text(x.selection::json -> 'selected') s(key)
+             CROSS JOIN LATERAL (SELECT t.task_no, t.tip_no FROM tasks t WHERE t.account_id = n.account_id
+                                    AND t.run_id = n.run_id AND t.key = s.key OFFSET 0) t
+             CROSS JOIN LATERAL (VALUES (t.task_no), (t.tip_no)) v(task_no))"
+    };
+}
+
+static LOAD_OBSERVED: Sql = Sql::new(
+    "run_tx.load_observed",
+    concat!(observed_focus!(), rows_tail!()),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
+static LOAD_BODIES: Sql = Sql::new(
+    "run_tx.load_bodies",
+    concat!(
+        observed_focus!(),
+        " SELECT f.account_id, f.public_id AS run_public_id, f.task_no, i.tool_input, i.definition,
+                 x.content, x.structured, x.selection
+            FROM focus f
+           CROSS JOIN LATERAL (SELECT t.generation FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
+                                  AND t.task_no = f.task_no OFFSET 0) t
+            LEFT JOIN LATERAL (SELECT * FROM task_inputs i WHERE i.account_id = f.account_id AND i.run_id = f.run_id
+                                  AND i.task_no = f.task_no OFFSET 0) i ON true
+            LEFT JOIN LATERAL (SELECT * FROM task_results x WHERE x.account_id = f.account_id AND x.run_id = f.run_id
+                                  AND x.task_no = f.task_no AND x.generation = t.generation OFFSET 0) x ON true"
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
+/// Rows by key, the answers and tails of their runs, what stands for them, and their parks.
+static LOAD_STANDING: Sql = Sql::new(
+    "run_tx.load_standing",
+    concat!(
+        "WITH named AS MATERIALIZED (
+            SELECT r.account_id, r.run_id, r.public_id, t.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $3::text[]) AS w(account_id, public_id, key)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
+                                    AND t.key = w.key OFFSET 0) t
+            UNION
+            SELECT r.account_id, r.run_id, r.public_id, v.task_no
+              FROM (SELECT DISTINCT account_id, public_id FROM unnest($1::bigint[], $2::uuid[]) AS w(account_id, public_id)) w
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN LATERAL (VALUES (r.deliverable_no), (r.mainline_tail_no)) v(task_no)
+             WHERE v.task_no IS NOT NULL
+            UNION
+            SELECT r.account_id, r.run_id, r.public_id, t.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $4::int[]) AS w(account_id, public_id, minted)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN (VALUES ('tool'), ('model'), ('ask'), ('wait'), ('parallel')) b(verb)
+             CROSS JOIN LATERAL generate_series(1, w.minted) n(n)
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
+                                    AND t.key = 's' || (r.revision + 1)::text || '-' || b.verb || '-' || n.n::text OFFSET 0) t),
+         focus AS MATERIALIZED (
+            SELECT n.account_id, n.run_id, n.public_id, v.task_no
+              FROM named n
+             CROSS JOIN LATERAL (SELECT t.task_no, t.tip_no FROM tasks t WHERE t.account_id = n.account_id
+                                    AND t.run_id = n.run_id AND t.task_no = n.task_no OFFSET 0) t
+             CROSS JOIN LATERAL (VALUES (t.task_no), (t.tip_no)) v(task_no))",
+        rows_tail!()
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY, Type::INT4_ARRAY],
+);
+
+/// Receipts of appends, whose day is not over.
+static LOAD_RECEIPTS: Sql = Sql::new(
+    "run_tx.load_receipts",
+    "SELECT w.account_id, w.public_id AS run_public_id, c.key, c.fingerprint, c.body
+       FROM unnest($1::bigint[], $2::uuid[], $3::text[]) AS w(account_id, public_id, key)
+      CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+      CROSS JOIN LATERAL (SELECT * FROM receipts c WHERE c.account_id = r.account_id AND c.door = 'run_append'
+                             AND c.scope_id = r.run_id AND c.caller_id = 0 AND c.key = w.key
+                             AND c.created_at + interval '24 hours' >= nexus_now() OFFSET 0) c",
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY],
+);
+
 /// The statements of this file.
 pub static STATEMENTS: &[&Sql] = &[
     &LOCK_WAIT,
@@ -309,6 +640,21 @@ pub static STATEMENTS: &[&Sql] = &[
     &LOAD_CALLERS,
     &LOAD_ADDRESSEES,
     &LOAD_FAILURES,
+    &LOAD_REPAIR,
+    &LOAD_REPAIR_INTO,
+    &LOAD_BRANCH,
+    &LOAD_BRANCH_INTO,
+    &LOAD_ARMS,
+    &LOAD_SELECTIONS,
+    &LOAD_RESTS,
+    &LOAD_RESTING,
+    &LOAD_HOST,
+    &LOAD_RULES,
+    &LOAD_WATCHERS,
+    &LOAD_OBSERVED,
+    &LOAD_BODIES,
+    &LOAD_STANDING,
+    &LOAD_RECEIPTS,
 ];
 
 /// Columns of one kind of load, one entry a wanted row.
@@ -353,6 +699,18 @@ struct Loads {
     ready_limit: i64,
     addressees: Wanted,
     failures: Wanted,
+    repairs: Wanted,
+    branches: Wanted,
+    standing: Wanted,
+    receipts: Wanted,
+    arms: Wanted,
+    parks: Wanted,
+    rests: Wanted,
+    resting: Wanted,
+    hosts: Wanted,
+    rules: Wanted,
+    watchers: Wanted,
+    observed: Wanted,
 }
 
 /// What the rows of one statement of a load are.
@@ -364,6 +722,17 @@ enum Read {
     Callers,
     Addressees,
     Failures,
+    Into,
+    Rows,
+    Selections,
+    LockedParks,
+    Rests,
+    Resting,
+    Hosts,
+    Rules,
+    Watchers,
+    Bodies,
+    Receipts,
 }
 
 impl Loads {
@@ -381,6 +750,22 @@ impl Loads {
                 self.ready.run(target);
                 self.ready_limit = self.ready_limit.max(*limit);
             }
+            First::Row(key) => self.keys.key(target, key),
+            First::Repair(key) => self.repairs.key(target, key),
+            First::Branch(key) => self.branches.key(target, key),
+            First::Append(append) => {
+                // A run whose envelope names nothing still has an answer: no key is empty.
+                let keys = append.keys.iter().map(String::as_str).chain([""]);
+                for (at, key) in keys.enumerate() {
+                    self.standing.run(target);
+                    self.standing.keys.push(key.to_owned());
+                    self.standing.nos.push(if at == 0 { append.minted } else { 0 });
+                }
+                if let Some(key) = &append.receipt {
+                    self.receipts.run(target);
+                    self.receipts.keys.push(key.clone());
+                }
+            }
         }
     }
 
@@ -391,11 +776,34 @@ impl Loads {
             Want::Downstream(nos) => self.downstream.nos(target, nos),
             Want::Addressees(nos) => self.addressees.nos(target, nos),
             Want::Failures => self.failures.run(target),
+            Want::Arms(nos) => self.arms.nos(target, nos),
+            Want::Parks(nos) => self.parks.nos(target, nos),
+            Want::Rests(most) => {
+                self.rests.run(target);
+                self.rests.nos.push(i32::try_from(*most).unwrap_or(i32::MAX));
+            }
+            Want::Resting(reason) => {
+                self.resting.run(target);
+                self.resting.keys.push(resting_kind(*reason).as_str().to_owned());
+            }
+            Want::Host => self.hosts.run(target),
+            Want::Rules(nos) => self.rules.nos(target, nos),
+            Want::Watchers(nos) => self.watchers.nos(target, nos),
+            Want::Observed(nos) => self.observed.nos(target, nos),
         }
     }
 
     fn fill<'a>(&'a self, batch: &mut Batch<'a>) -> Vec<Read> {
         let mut reads = Vec::new();
+        let by_key: [(Read, &'static Sql, &'a Wanted); 7] = [
+            (Read::Slice, &LOAD_KEYS, &self.keys),
+            (Read::Slice, &LOAD_REPAIR, &self.repairs),
+            (Read::Into, &LOAD_REPAIR_INTO, &self.repairs),
+            (Read::Slice, &LOAD_BRANCH, &self.branches),
+            (Read::Into, &LOAD_BRANCH_INTO, &self.branches),
+            (Read::Receipts, &LOAD_RECEIPTS, &self.receipts),
+            (Read::Resting, &LOAD_RESTING, &self.resting),
+        ];
         let mut add = |read: Read, sql: &'static Sql, wanted: &'a Wanted, by_no: bool| {
             if wanted.accounts.is_empty() {
                 return;
@@ -409,16 +817,34 @@ impl Loads {
         };
         add(Read::Locks, &LOCK_PARKS, &self.parked, true);
         add(Read::Locks, &LOCK_ALL_PARKS, &self.open, false);
+        add(Read::Locks, &LOCK_ALL_PARKS, &self.branches, false);
+        add(Read::Locks, &LOCK_PARKS, &self.parks, true);
         add(Read::Slice, &LOAD_NOS, &self.parked, true);
         add(Read::Slice, &LOAD_NOS, &self.nos, true);
         add(Read::Slice, &LOAD_DOWNSTREAM, &self.downstream, true);
         add(Read::Slice, &LOAD_OPEN, &self.open, false);
         add(Read::Addressees, &LOAD_ADDRESSEES, &self.addressees, true);
         add(Read::Failures, &LOAD_FAILURES, &self.failures, false);
-        if !self.keys.accounts.is_empty() {
-            let keys = &self.keys;
-            batch.add(&LOAD_KEYS, vec![&keys.accounts, &keys.runs, &keys.keys]);
-            reads.push(Read::Slice);
+        add(Read::Slice, &LOAD_ARMS, &self.arms, true);
+        add(Read::Selections, &LOAD_SELECTIONS, &self.arms, true);
+        add(Read::LockedParks, &LOAD_NOS, &self.parks, true);
+        add(Read::Rests, &LOAD_RESTS, &self.rests, true);
+        add(Read::Hosts, &LOAD_HOST, &self.hosts, false);
+        add(Read::Rules, &LOAD_RULES, &self.rules, true);
+        add(Read::Watchers, &LOAD_WATCHERS, &self.watchers, true);
+        add(Read::Rows, &LOAD_OBSERVED, &self.observed, true);
+        add(Read::Bodies, &LOAD_BODIES, &self.observed, true);
+        let standing = &self.standing;
+        if !standing.accounts.is_empty() {
+            let w = standing;
+            batch.add(&LOAD_STANDING, vec![&w.accounts, &w.runs, &w.keys, &w.nos]);
+            reads.push(Read::Rows);
+        }
+        for (read, sql, wanted) in by_key {
+            if !wanted.accounts.is_empty() {
+                batch.add(sql, vec![&wanted.accounts, &wanted.runs, &wanted.keys]);
+                reads.push(read);
+            }
         }
         if !self.ready.accounts.is_empty() {
             let ready = &self.ready;
@@ -566,6 +992,7 @@ impl RunTx {
                 graph,
                 callers: BTreeMap::new(),
                 digests: BTreeMap::new(),
+                receipts: BTreeMap::new(),
             },
         );
         Ok(())
@@ -580,6 +1007,19 @@ impl RunTx {
                 Read::Callers => self.take_callers(rows)?,
                 Read::Addressees => self.take_addressees(rows)?,
                 Read::Failures => self.take_failures(rows),
+                Read::Into => self.take_into(rows)?,
+                Read::Rows | Read::Resting => self.take_rows(rows)?,
+                Read::Selections => self.take_selections(rows)?,
+                Read::LockedParks => self.take_locked_parks(rows)?,
+                Read::Rests => self.take_rests(rows)?,
+                Read::Hosts => self.take_hosts(rows),
+                Read::Rules => self.take_rules(rows)?,
+                Read::Watchers => {
+                    self.take_slice(rows, false)?;
+                    self.take_watchers(rows);
+                }
+                Read::Bodies => self.take_bodies(rows)?,
+                Read::Receipts => self.take_receipts(rows),
             }
         }
         Ok(())
@@ -683,6 +1123,166 @@ impl RunTx {
     }
 }
 
+impl RunTx {
+    fn take_into(&mut self, rows: &[Row]) -> Result<(), Error> {
+        let mut found: BTreeMap<(RunTarget, TaskNo), Vec<(TaskNo, EdgeState)>> = BTreeMap::new();
+        for row in rows {
+            let at = (target_of(row), TaskNo(row.get("task_no")));
+            let into = found.entry(at).or_default();
+            if let Some(from) = row.get::<_, Option<i32>>("from_no") {
+                into.push((TaskNo(from), rows::word(row, "edges", "state")?));
+            }
+        }
+        for ((target, no), into) in found {
+            if let Some(locked) = self.runs.get_mut(&target) {
+                locked.graph.put_into(no, into);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_rows(&mut self, rows: &[Row]) -> Result<(), Error> {
+        for row in rows {
+            if let Some(locked) = self.runs.get_mut(&target_of(row)) {
+                let task = rows::task(row)?;
+                if let Some(park) = rows::park(row, task.no)? {
+                    locked.graph.put_park(park);
+                }
+                locked.graph.put_task(task);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_selections(&mut self, rows: &[Row]) -> Result<(), Error> {
+        for row in rows {
+            if let Some(locked) = self.runs.get_mut(&target_of(row)) {
+                let no = TaskNo(row.get("task_no"));
+                let selection = rows::selection(row, no)?;
+                locked.graph.put_arms(&[], vec![(no, selection)]);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_locked_parks(&mut self, rows: &[Row]) -> Result<(), Error> {
+        for row in rows {
+            let of_itself = row.get::<_, Option<i32>>("from_no").is_none();
+            if let Some(locked) = self.runs.get_mut(&target_of(row)).filter(|_| of_itself) {
+                let no = TaskNo(row.get("task_no"));
+                let park = rows::park(row, no)?;
+                locked.graph.put_locked_parks(&[no], park.into_iter().collect());
+            }
+        }
+        self.take_slice(rows, false)
+    }
+
+    fn take_rests(&mut self, rows: &[Row]) -> Result<(), Error> {
+        let mut found: BTreeMap<RunTarget, Vec<(TaskNo, Rest)>> = BTreeMap::new();
+        for row in rows {
+            let rest = match rows::word(row, "parks", "kind")? {
+                ParkKind::ToolCall => Rest::Unclaimed,
+                ParkKind::Ask => Rest::Question,
+                ParkKind::Wait | ParkKind::Approval => Rest::Wait,
+            };
+            let no = TaskNo(row.get("task_no"));
+            found.entry(target_of(row)).or_default().push((no, rest));
+        }
+        for (target, rests) in found {
+            if let Some(locked) = self.runs.get_mut(&target) {
+                locked.graph.put_rests(rests);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_hosts(&mut self, rows: &[Row]) {
+        for row in rows {
+            if let Some(locked) = self.runs.get_mut(&target_of(row)) {
+                locked.graph.put_host(Some(Host {
+                    id: ExecutorId(row.get("executor_id")),
+                    public_id: PublicId(row.get("executor_public_id")),
+                }));
+            }
+        }
+    }
+
+    fn take_rules(&mut self, rows: &[Row]) -> Result<(), Error> {
+        let mut inputs: BTreeMap<RunTarget, Vec<(TaskNo, Value)>> = BTreeMap::new();
+        let mut rules: BTreeMap<RunTarget, Rules> = BTreeMap::new();
+        for row in rows {
+            let (target, no) = (target_of(row), TaskNo(row.get("task_no")));
+            if let Some(text) = row.get::<_, Option<&str>>("approval_rules") {
+                let value = rows::json(text, "runs", "approval_rules")?;
+                let read = Rules::read(&value)
+                    .map_err(|e| Error::inconsistent("runs", "approval_rules", e))?;
+                rules.insert(target, read.0);
+            }
+            let input = row.get::<_, Option<&str>>("tool_input").unwrap_or("{}");
+            let input = rows::json(input, "task_inputs", "tool_input")?;
+            inputs.entry(target).or_default().push((no, input));
+        }
+        for (target, inputs) in inputs {
+            if let Some(locked) = self.runs.get_mut(&target) {
+                let rules = rules.remove(&target).unwrap_or_default();
+                locked.graph.put_rules(Arc::new(rules), inputs);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_receipts(&mut self, rows: &[Row]) {
+        for row in rows {
+            if let Some(locked) = self.runs.get_mut(&target_of(row)) {
+                let stored = StoredAppend {
+                    fingerprint: row.get("fingerprint"),
+                    body: Canonical::trusted(row.get("body")),
+                };
+                locked.receipts.insert(row.get("key"), stored);
+            }
+        }
+    }
+
+    fn take_watchers(&mut self, rows: &[Row]) {
+        for row in rows {
+            let of_itself = row.get::<_, Option<i32>>("from_no").is_none();
+            if let Some(locked) = self.runs.get_mut(&target_of(row)).filter(|_| of_itself) {
+                locked.graph.watch(TaskNo(row.get("task_no")));
+            }
+        }
+    }
+
+    fn take_bodies(&mut self, rows: &[Row]) -> Result<(), Error> {
+        for row in rows {
+            if let Some(locked) = self.runs.get_mut(&target_of(row)) {
+                let no = TaskNo(row.get("task_no"));
+                if row.get::<_, Option<&str>>("selection").is_some() {
+                    let selection = rows::selection(row, no)?;
+                    locked.graph.put_arms(&[], vec![(no, selection)]);
+                }
+                locked.graph.put_seen(
+                    no,
+                    Seen {
+                        content: row.get("content"),
+                        structured: row.get("structured"),
+                        tool_input: row.get("tool_input"),
+                        definition: row.get("definition"),
+                    },
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What kind of park the rows of a reason have.
+fn resting_kind(reason: AttentionReason) -> ParkKind {
+    match reason {
+        AttentionReason::AwaitingHuman => ParkKind::Ask,
+        _ => ParkKind::Approval,
+    }
+}
+
 /// Whom to tell of what, and the run's new feed items.
 fn hints_of(graph: &Graph) -> impl Iterator<Item = Hint> + '_ {
     let run = graph.run.public_id;
@@ -719,6 +1319,16 @@ fn seen(locked: &mut Locked, want: &Want) {
             }
         }
         Want::Failures => locked.graph.expect_failures(),
-        Want::Edges(_) | Want::Downstream(_) | Want::Row(_) => {}
+        Want::Arms(nos) => locked.graph.put_arms(nos, Vec::new()),
+        Want::Parks(nos) => locked.graph.put_locked_parks(nos, Vec::new()),
+        Want::Rests(_) => locked.graph.put_rests(Vec::new()),
+        Want::Resting(reason) => locked.graph.put_resting(*reason),
+        Want::Host => locked.graph.put_host(None),
+        Want::Rules(_)
+        | Want::Watchers(_)
+        | Want::Observed(_)
+        | Want::Edges(_)
+        | Want::Downstream(_)
+        | Want::Row(_) => {}
     }
 }

@@ -5,6 +5,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::births::Births;
 use super::rows;
 use super::tx::{Batch, Tx};
 use super::views::{ExecutorRef, TaskView};
@@ -12,9 +13,9 @@ use super::{Error, Sql, Store};
 use crate::domain::event::{ATTENTION_KEYS, Event, turn_status};
 use crate::domain::json::Canonical;
 use crate::domain::time::At;
-use crate::domain::words::{ApprovalMode, AttentionReason, RunStatus};
+use crate::domain::words::{ApprovalMode, AttentionReason, RunStatus, TaskKind};
 use crate::domain::{
-    AccountId, ExecutorId, MemberId, PublicId, RunId, TaskNo, Timestamp, WorkspaceId,
+    AccountId, ExecutorId, MemberId, PublicId, RunId, Timestamp, WorkspaceId,
 };
 use crate::engine::author::Placed;
 use crate::engine::compile::RouteVerdict;
@@ -90,67 +91,12 @@ static INSERT_RUN: Sql = Sql::new(
     "runs.insert_run",
     "INSERT INTO runs (account_id, run_id, public_id, workspace_id, creator_id, principal_id, declaring_agent_id, status,
             deliverable_no, mainline_tail_no, approval_mode, prompt_mechanism, default_runner_id, model_selection,
-            fallback_models, n_tasks, n_open, n_ready, event_seq, created_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8, $9, $10, $11, $12, $13, $14, $15, $15, $16, $17, $18)",
+            fallback_models, n_tasks, n_open, n_ready, n_rounds, event_seq, created_at, approval_rules)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8, $9, $10, $11, $12, $13, $14, $15, $15, $16, $17, $18, $19, $20)",
     &[
         Type::INT8, Type::INT8, Type::UUID, Type::INT8, Type::INT8, Type::INT8, Type::INT8, Type::INT4, Type::INT4,
-        Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT, Type::TEXT, Type::INT4, Type::INT4, Type::INT8,
-        Type::TIMESTAMPTZ,
-    ],
-);
-
-static INSERT_TASKS: Sql = Sql::new(
-    "runs.insert_tasks",
-    "INSERT INTO tasks (account_id, run_id, task_no, key, kind, status, authored_by, mark, detached, lifetime, wake,
-            on_failure, fan_on_failure, visibility, barrier_no, lineage_no, tip_no, input_from, result_from, after_keys,
-            remaining, tool_name, timeout_ms, target_executor_id, holder, join_mode, join_k, join_losers,
-            join_successes, join_pending)
-     SELECT $1, $2, v.task_no, v.key, v.kind, 'queued', v.authored_by, v.mark, v.detached, v.lifetime, v.wake,
-            v.on_failure, v.fan_on_failure, v.visibility, v.barrier_no, v.task_no, v.task_no,
-            v.input_from::int[], v.result_from::int[], v.after_keys::text[], v.remaining, v.tool_name, v.timeout_ms,
-            v.target_executor_id, v.holder, v.join_mode, v.join_k, v.join_losers, v.join_successes, v.join_pending
-       FROM unnest($3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::text[], $10::text[],
-            $11::text[], $12::text[], $13::text[], $14::int[], $15::text[], $16::text[], $17::text[], $18::int[],
-            $19::text[], $20::bigint[], $21::bigint[], $22::text[], $23::text[], $24::int[], $25::text[], $26::int[],
-            $27::int[])
-         AS v(task_no, key, kind, authored_by, mark, detached, lifetime, wake, on_failure, fan_on_failure, visibility,
-            barrier_no, input_from, result_from, after_keys, remaining, tool_name, timeout_ms, target_executor_id,
-            holder, join_mode, join_k, join_losers, join_successes, join_pending)",
-    &[
-        Type::INT8, Type::INT8, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY,
-        Type::BOOL_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY,
-        Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY,
-        Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY,
-        Type::INT4_ARRAY, Type::INT4_ARRAY,
-    ],
-);
-
-static INSERT_INPUTS: Sql = Sql::new(
-    "runs.insert_inputs",
-    "INSERT INTO task_inputs (account_id, run_id, task_no, tool_input, definition, context)
-     SELECT $1, $2, * FROM unnest($3::int[], $4::text[], $5::text[], $6::text[])",
-    &[
-        Type::INT8,
-        Type::INT8,
-        Type::INT4_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-    ],
-);
-
-static INSERT_EDGES: Sql = Sql::new(
-    "runs.insert_edges",
-    "INSERT INTO edges (account_id, run_id, from_no, to_no, ordinal, structural, state)
-     SELECT $1, $2, * FROM unnest($3::int[], $4::int[], $5::int[], $6::boolean[], $7::text[])",
-    &[
-        Type::INT8,
-        Type::INT8,
-        Type::INT4_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT4_ARRAY,
-        Type::BOOL_ARRAY,
-        Type::TEXT_ARRAY,
+        Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT, Type::TEXT, Type::INT4, Type::INT4, Type::INT4, Type::INT8,
+        Type::TIMESTAMPTZ, Type::TEXT,
     ],
 );
 
@@ -207,9 +153,6 @@ pub static STATEMENTS: &[&Sql] = &[
     &RECEIPT_EXPIRE,
     &INSERT_RECEIPT,
     &INSERT_RUN,
-    &INSERT_TASKS,
-    &INSERT_INPUTS,
-    &INSERT_EDGES,
     &INSERT_EVENTS,
     &DOCUMENT,
     &LIST_ASC,
@@ -289,6 +232,8 @@ pub struct NewRun<'a> {
     pub now: Timestamp,
     /// How model-origin calls are approved.
     pub approval_mode: ApprovalMode,
+    /// The approval rules, canonical, if there are any.
+    pub approval_rules: Option<String>,
     /// As named; none when it was not.
     pub prompt_mechanism: Option<&'static str>,
     /// The default runner.
@@ -457,8 +402,10 @@ impl Store {
                 &new.fallback_models,
                 &columns.count,
                 &columns.ready,
+                &columns.rounds,
                 &columns.event_seq,
                 &new.now,
+                &new.approval_rules,
             ],
         );
         columns.fill(account, run, &new.now, &mut batch);
@@ -564,48 +511,11 @@ struct Columns {
     count: i32,
     ready: i32,
     event_seq: i64,
-    nos: Vec<i32>,
-    keys: Vec<String>,
-    kinds: Vec<&'static str>,
-    authored_by: Vec<&'static str>,
-    marks: Vec<Option<&'static str>>,
-    detached: Vec<bool>,
-    lifetimes: Vec<&'static str>,
-    wakes: Vec<&'static str>,
-    on_failure: Vec<&'static str>,
-    fan_on_failure: Vec<Option<&'static str>>,
-    visibility: Vec<&'static str>,
-    barriers: Vec<Option<i32>>,
-    input_from: Vec<String>,
-    result_from: Vec<String>,
-    after_keys: Vec<String>,
-    remaining: Vec<i32>,
-    tool_names: Vec<Option<String>>,
-    timeouts: Vec<Option<i64>>,
-    targets: Vec<Option<i64>>,
-    holders: Vec<Option<&'static str>>,
-    join_modes: Vec<Option<&'static str>>,
-    join_ks: Vec<Option<i32>>,
-    join_losers: Vec<Option<&'static str>>,
-    join_successes: Vec<Option<i32>>,
-    join_pending: Vec<Option<i32>>,
-    inputs: Vec<Option<String>>,
-    definitions: Vec<Option<String>>,
-    contexts: Vec<Option<String>>,
-    edge_from: Vec<i32>,
-    edge_to: Vec<i32>,
-    edge_ordinals: Vec<i32>,
-    edge_structural: Vec<bool>,
-    edge_states: Vec<&'static str>,
+    rounds: i32,
+    births: Births,
     event_seqs: Vec<i64>,
     event_types: Vec<&'static str>,
     event_payloads: Vec<String>,
-}
-
-/// An SQL array literal of numbers: a column of arrays cannot be unnested as one.
-fn numbers(nos: &[TaskNo]) -> String {
-    let list: Vec<String> = nos.iter().map(|no| no.0.to_string()).collect();
-    format!("{{{}}}", list.join(","))
 }
 
 impl Columns {
@@ -620,14 +530,16 @@ impl Columns {
             ..Self::default()
         };
         for new_task in &new.placed.tasks {
-            c.task(new_task);
+            let task = &new_task.task;
+            c.count += 1;
+            let is_free = task.remaining == 0;
+            let startable = matches!(task.kind, TaskKind::Tool | TaskKind::Await);
+            c.ready += i32::from(is_free && startable);
+            c.rounds += i32::from(is_free && task.kind == TaskKind::Model);
+            c.births.task(new.account.0, new.run.0, new_task);
         }
         for edge in &new.placed.edges {
-            c.edge_from.push(edge.from.0);
-            c.edge_to.push(edge.to.0);
-            c.edge_ordinals.push(edge.ordinal);
-            c.edge_structural.push(edge.structural);
-            c.edge_states.push(edge.state.as_str());
+            c.births.edge(new.account.0, new.run.0, edge);
         }
         for event in &new.events {
             c.event_seq += 1;
@@ -639,45 +551,6 @@ impl Columns {
         c
     }
 
-    fn task(&mut self, new: &crate::engine::author::NewTask) {
-        let task = &new.task;
-        self.count += 1;
-        let can_start = task.remaining == 0 && task.join.is_none();
-        self.ready += i32::from(can_start);
-        self.nos.push(task.no.0);
-        self.keys.push(task.key.as_str().to_owned());
-        self.kinds.push(task.kind.as_str());
-        self.authored_by.push(task.authored_by.as_str());
-        self.marks.push(task.mark.map(|m| m.as_str()));
-        self.detached.push(task.detached);
-        self.lifetimes.push(task.lifetime.as_str());
-        self.wakes.push(task.wake.as_str());
-        self.on_failure.push(task.on_failure.as_str());
-        self.fan_on_failure
-            .push(task.fan_on_failure.map(|p| p.as_str()));
-        self.visibility.push(task.visibility.as_str());
-        self.barriers.push(task.barrier.map(|no| no.0));
-        self.input_from.push(numbers(&task.input_from));
-        self.result_from.push(numbers(&task.result_from));
-        // Quoted, since a bare `null` would be no text; keys have neither quotes nor backslashes.
-        let quoted: Vec<String> = task.after_keys.iter().map(|k| format!("\"{k}\"")).collect();
-        self.after_keys.push(format!("{{{}}}", quoted.join(",")));
-        self.remaining.push(task.remaining);
-        self.tool_names.push(task.tool_name.clone());
-        self.timeouts.push(task.timeout_ms);
-        self.targets.push(task.target.map(|e| e.0));
-        self.holders.push(task.holder.map(|h| h.as_str()));
-        self.join_modes.push(task.join.map(|j| j.mode.as_str()));
-        self.join_ks.push(task.join.map(|j| j.k));
-        self.join_losers.push(task.join.map(|j| j.losers.as_str()));
-        self.join_successes.push(task.join.map(|j| j.successes));
-        self.join_pending.push(task.join.map(|j| j.pending));
-        let text = |c: &Option<Canonical>| c.as_ref().map(|c| c.as_str().to_owned());
-        self.inputs.push(text(&new.tool_input));
-        self.definitions.push(text(&new.definition));
-        self.contexts.push(text(&new.context));
-    }
-
     fn fill<'a>(
         &'a self,
         account: &'a i64,
@@ -685,63 +558,7 @@ impl Columns {
         now: &'a Timestamp,
         batch: &mut Batch<'a>,
     ) {
-        batch.add(
-            &INSERT_TASKS,
-            vec![
-                account,
-                run,
-                &self.nos,
-                &self.keys,
-                &self.kinds,
-                &self.authored_by,
-                &self.marks,
-                &self.detached,
-                &self.lifetimes,
-                &self.wakes,
-                &self.on_failure,
-                &self.fan_on_failure,
-                &self.visibility,
-                &self.barriers,
-                &self.input_from,
-                &self.result_from,
-                &self.after_keys,
-                &self.remaining,
-                &self.tool_names,
-                &self.timeouts,
-                &self.targets,
-                &self.holders,
-                &self.join_modes,
-                &self.join_ks,
-                &self.join_losers,
-                &self.join_successes,
-                &self.join_pending,
-            ],
-        );
-        batch.add(
-            &INSERT_INPUTS,
-            vec![
-                account,
-                run,
-                &self.nos,
-                &self.inputs,
-                &self.definitions,
-                &self.contexts,
-            ],
-        );
-        if !self.edge_from.is_empty() {
-            batch.add(
-                &INSERT_EDGES,
-                vec![
-                    account,
-                    run,
-                    &self.edge_from,
-                    &self.edge_to,
-                    &self.edge_ordinals,
-                    &self.edge_structural,
-                    &self.edge_states,
-                ],
-            );
-        }
+        self.births.fill(batch);
         batch.add(
             &INSERT_EVENTS,
             vec![

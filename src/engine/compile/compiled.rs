@@ -5,6 +5,8 @@
 //! one edge per pair; keys are unique and none is taken; the answer and the mainline's tail are
 //! attached rows.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::context::{ModelContext, ModelDefaults};
@@ -155,6 +157,22 @@ pub struct Question {
     pub holder: Holder,
 }
 
+impl Question {
+    /// The question as one canonical object: `prompt`, and `options` and `multi` where written.
+    pub fn definition(&self) -> Canonical {
+        let mut parts = BTreeMap::new();
+        parts.insert("prompt", storable(&self.prompt.as_str().into()));
+        if let Some(options) = &self.options {
+            let options = options.iter().map(|o| o.as_str().into()).collect();
+            parts.insert("options", storable(&Value::Array(options)));
+        }
+        if let Some(multi) = self.multi {
+            parts.insert("multi", storable(&multi.into()));
+        }
+        object_text(&parts)
+    }
+}
+
 /// An observation of other work; held by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
@@ -166,6 +184,20 @@ pub struct Observation {
     pub run_public_id: Option<PublicId>,
     /// The clock, ms; one hour when none was written.
     pub timeout_ms: i64,
+}
+
+impl Observation {
+    /// The observation as one canonical object: `task`, `timeout_ms`, and `run_public_id` where
+    /// written.
+    pub fn definition(&self) -> Canonical {
+        let mut parts = BTreeMap::new();
+        parts.insert("task", storable(&self.task.as_str().into()));
+        parts.insert("timeout_ms", storable(&self.timeout_ms.into()));
+        if let Some(run) = &self.run_public_id {
+            parts.insert("run_public_id", storable(&run.to_string().into()));
+        }
+        object_text(&parts)
+    }
 }
 
 /// What a `wait` observes.

@@ -5,7 +5,7 @@
 
 use super::{World, place};
 use crate::domain::TaskNo;
-use crate::domain::words::{EdgeState, FailureResolution, OnFailure, TaskKind, TaskStatus};
+use crate::domain::words::{EdgeState, FailureResolution, Holder, OnFailure, TaskKind, TaskStatus};
 use crate::engine::facts::{Counts, Edge, Task};
 
 /// What the rows' statuses say.
@@ -104,7 +104,17 @@ fn counts(world: &World, remaining: &[i32]) -> Counts {
         tasks: count(&|_, _| true),
         open: count(&|t, _| !t.status.is_terminal()),
         ready: count(&|t, remaining| {
-            t.status == TaskStatus::Queued && remaining == 0 && t.kind != TaskKind::Join
+            t.status == TaskStatus::Queued
+                && remaining == 0
+                && matches!(t.kind, TaskKind::Tool | TaskKind::Await)
+        }),
+        rounds: count(&|t, remaining| {
+            t.status == TaskStatus::Queued && remaining == 0 && t.kind == TaskKind::Model
+        }),
+        running: count(&|t, _| t.status == TaskStatus::Running),
+        awaiting: count(&|t, _| t.status == TaskStatus::AwaitingInput),
+        waits: count(&|t, _| {
+            t.holder == Some(Holder::Kernel) && t.status == TaskStatus::Dispatched
         }),
         started: count(&|t, _| t.status.is_started()),
         approval: count(&|t, _| t.status == TaskStatus::NeedsApproval),

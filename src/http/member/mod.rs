@@ -6,6 +6,7 @@
 mod events;
 mod executors;
 mod runs;
+mod tasks;
 mod workspaces;
 
 use axum::Router;

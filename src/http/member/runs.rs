@@ -1,4 +1,4 @@
-//! Runs: create, start, list, show, task read, stop (`runs.md`).
+//! Runs: create, start, list, show, append, pause, resume, stop, task read (`runs.md`).
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
@@ -8,10 +8,11 @@ use axum::routing::{get, post};
 use serde::Serialize;
 
 use crate::app::App;
-use crate::commands::{create, start, stop};
+use crate::commands::{append, create, pause, start, stop};
 use crate::domain::PublicId;
 use crate::domain::idempotency::RUN_KEY_BYTES;
-use crate::domain::json::{Canonical, Value};
+use crate::domain::event::Resolver;
+use crate::domain::json::{Canonical, Object, Value};
 use crate::domain::words::RunStatus;
 use crate::http::answer::{Answer, Pagination, idempotency_key, ok};
 use crate::http::auth::MemberCaller;
@@ -35,7 +36,14 @@ pub fn routes() -> Router<App> {
         .route(&format!("{runs}/{{run}}"), get(show_run))
         .route(&format!("{runs}/{{run}}/start"), post(start_run))
         .route(&format!("{runs}/{{run}}/stop"), post(stop_run))
+        .route(&format!("{runs}/{{run}}/pause"), post(pause_run))
+        .route(&format!("{runs}/{{run}}/resume"), post(resume_run))
+        .route(
+            &format!("{runs}/{{run}}/tasks"),
+            post(append_steps).layer(DefaultBodyLimit::max(MAX_ESCAPED_BODY)),
+        )
         .route(&format!("{runs}/{{run}}/tasks/{{task}}"), get(show_task))
+        .merge(super::tasks::routes())
 }
 
 /// The caller's standing in a workspace of the path; one that it cannot see is absent.
@@ -214,7 +222,7 @@ async fn show_run(
 }
 
 /// The run of a command: seen in that workspace, and writable.
-async fn commanded(
+pub(super) async fn commanded(
     app: &App,
     caller: &MemberCaller,
     workspace: &str,
@@ -247,28 +255,94 @@ async fn stop_run(
     Body(body): Body,
 ) -> Result<Answer<RunAnswer>, ApiError> {
     let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
-    match body.get("force") {
-        None | Some(Value::Null | Value::Bool(true)) => {}
-        Some(Value::Bool(false)) => {
-            return Err(ApiError::unprocessable(
-                "graceful_stop_not_offered",
-                "a graceful stop is not offered by this release; leave force out, or true",
-            ));
-        }
-        Some(_) => {
-            return Err(ApiError::parameter_invalid(
-                "force",
-                "force must be a boolean",
-            ));
-        }
+    if flag(&body, "force", true)? {
+        stop::force(&app, caller.account, run, None).await?;
+    } else {
+        stop::graceful(&app, caller.account, run).await?;
     }
-    stop::force(&app, caller.account, run, None).await?;
+    document(&app, &caller, standing, run).await
+}
+
+/// A boolean of the body; no word is coerced to one (`runs.md` §1).
+fn flag(body: &Object, name: &'static str, default: bool) -> Result<bool, ApiError> {
+    match body.get(name) {
+        None | Some(Value::Null) => Ok(default),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(_) => Err(ApiError::parameter_invalid(
+            name,
+            format!("{name} must be a boolean"),
+        )),
+    }
+}
+
+async fn pause_run(
+    caller: MemberCaller,
+    State(app): State<App>,
+    PathOf((workspace, run)): PathOf<(String, String)>,
+    Body(body): Body,
+) -> Result<Answer<RunAnswer>, ApiError> {
+    let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
+    let force = flag(&body, "force", false)?;
+    pause::pause(&app, caller.account, run, force).await?;
+    document(&app, &caller, standing, run).await
+}
+
+async fn resume_run(
+    caller: MemberCaller,
+    State(app): State<App>,
+    PathOf((workspace, run)): PathOf<(String, String)>,
+    Body(_): Body,
+) -> Result<Answer<RunAnswer>, ApiError> {
+    let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
+    pause::resume(&app, caller.account, run).await?;
     document(&app, &caller, standing, run).await
 }
 
 #[derive(Debug, Serialize)]
-struct TaskAnswer {
-    task: TaskDetail,
+struct AppendAnswer {
+    receipt: Canonical,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    replayed: bool,
+}
+
+async fn append_steps(
+    caller: MemberCaller,
+    State(app): State<App>,
+    PathOf((workspace, run)): PathOf<(String, String)>,
+    headers: HeaderMap,
+    Body(body): Body,
+) -> Result<Response, ApiError> {
+    let (_, run) = commanded(&app, &caller, &workspace, &run).await?;
+    let key = idempotency_key(&headers, RUN_KEY_BYTES)?;
+    let request = append::Request {
+        account: caller.account,
+        run,
+        by: resolver(&caller),
+        body,
+        key,
+    };
+    let append::Appended { receipt, replayed } = append::append(&app, request).await?;
+    let answer = AppendAnswer { receipt, replayed };
+    let mut response = Answer(StatusCode::CREATED, answer).into_response();
+    response.headers_mut().insert(
+        HeaderName::from_static("idempotency-replayed"),
+        HeaderValue::from_static(if replayed { "true" } else { "false" }),
+    );
+    Ok(response)
+}
+
+/// The caller, as the one who answered.
+pub(super) fn resolver(caller: &MemberCaller) -> Resolver {
+    Resolver {
+        kind: caller.kind,
+        public_id: caller.public_id,
+        handle: caller.handle.clone(),
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct TaskAnswer {
+    pub(super) task: TaskDetail,
 }
 
 async fn show_task(

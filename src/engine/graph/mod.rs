@@ -5,23 +5,44 @@
 //! or asks for a person (§7). Where the slice ends, `advance` names what it must see next; the
 //! shell loads it and calls again, so that a settle reads no more than what it touches (L6).
 //!
+//! | file | job |
+//! |---|---|
+//! | `mod` | what is loaded, and the one place that changes rows |
+//! | `settle` | settling, releasing, skipping, a barrier's arithmetic |
+//! | `race` | what a settled barrier does: its snapshot, its losers, failures it takes over |
+//! | `observe` | waits: what they see, and when |
+//! | `rest` | carrying a command to rest: what starts, whether the run ends or asks for a person |
+//!
 //! Does not know: SQL, clocks (its `now` is a fact), who else is in the batch.
 //!
 //! Invariants, kept by construction: one place changes a row's status and the run's counters
 //! ([`Graph::write`], INV-4, INV-35); a terminal row is never written by a settle (INV-1); the work
 //! list is first in, first out, and its order decides nothing but the order of narration (INV-10).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod observe;
+mod race;
+mod rest;
+mod settle;
 
-use super::facts::{Attention, Candidate, Claim, Edge, Park, Run, Task, TaskError};
-use super::settlement::{Settlement, is_candidate, is_unresolved, settlement};
-use crate::domain::event::{Event, TaskStatusItem};
-use crate::domain::hint::Hint;
-use crate::domain::json::Canonical;
-use crate::domain::words::{
-    AttentionReason, EdgeState, OnFailure, RunStatus, TaskKind, TaskStatus,
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+
+use super::approval::Rules;
+use super::author::NewTask;
+use super::facts::{
+    Attention, Candidate, Edge, Host, Park, Rest, Run, Seen, Selection, Task, TaskError,
 };
-use crate::domain::{PublicId, TaskNo, Timestamp, UploadId};
+use super::settlement::{is_candidate, is_unresolved};
+use crate::domain::event::{ApprovalFact, Event, Resolver, TaskStatusItem};
+use crate::domain::hint::Hint;
+use crate::domain::idempotency::Receipt;
+use crate::domain::json::{Canonical, Value};
+use crate::domain::words::{
+    AttentionReason, EdgeState, FailureResolution, Holder, RunStatus, TaskKind, TaskStatus,
+};
+use crate::domain::{TaskNo, Timestamp, UploadId};
 
 /// What a decision must see before it can go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +57,23 @@ pub enum Want {
     Row(TaskNo),
     /// The rows that a person may retry or abandon.
     Failures,
+    /// Everything structurally upstream of these barriers, up to where their arms begin, with all
+    /// outgoing edges; and what the races among their sources selected.
+    Arms(Vec<TaskNo>),
+    /// The parks of these rows, locked, so that no claim slips in between.
+    Parks(Vec<TaskNo>),
+    /// Some of the run's parks: up to so many of each kind that rest is judged by.
+    Rests(usize),
+    /// The keys of all rows that rest for an approver, or for a person without a token.
+    Resting(AttentionReason),
+    /// The declaring agent's application, if it has one.
+    Host,
+    /// The run's approval rules, and these calls' inputs.
+    Rules(Vec<TaskNo>),
+    /// The parked waits that observe these rows.
+    Watchers(Vec<TaskNo>),
+    /// These rows, what stands for them now, and the bodies of what that came to.
+    Observed(Vec<TaskNo>),
 }
 
 /// A result to be stored.
@@ -55,6 +93,31 @@ pub struct NewResult {
     pub metadata: Option<Canonical>,
     /// Of an accepted commit.
     pub digest: Option<[u8; 32]>,
+    /// A barrier's snapshot, canonical.
+    pub selection: Option<String>,
+}
+
+impl NewResult {
+    /// A result without anything in it.
+    pub fn empty(task: TaskNo, generation: i32) -> Self {
+        Self {
+            task,
+            generation,
+            content: None,
+            structured: None,
+            title: None,
+            metadata: None,
+            digest: None,
+            selection: None,
+        }
+    }
+}
+
+/// How far the clocks of a run's parks moved, and whether they stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Clocks {
+    /// By so many microseconds later: the pause that they did not see.
+    pub later_us: i64,
 }
 
 /// What changed: data for the store to apply, one statement a table.
@@ -62,14 +125,23 @@ pub struct NewResult {
 pub struct Changes {
     /// The run row was written.
     pub run: bool,
+    /// Receipts of accepted appends.
+    pub receipts: Vec<Receipt>,
+    /// Rows that an envelope adds, as they were born.
+    pub tasks_new: BTreeMap<TaskNo, NewTask>,
     /// Rows that were written.
     pub tasks: BTreeSet<TaskNo>,
+    /// Edges that an envelope adds.
+    pub edges_new: BTreeSet<(TaskNo, TaskNo)>,
     /// Edges that were written, by tail and head.
     pub edges: BTreeSet<(TaskNo, TaskNo)>,
     /// Parks made.
     pub parks_new: Vec<TaskNo>,
     /// Parks whose clock was moved; `true`: earlier than before, so the sweeper must look sooner.
     pub parks_moved: BTreeMap<TaskNo, bool>,
+    /// The clocks of all the run's parks were stopped or set going: whether they stand is the run's
+    /// status.
+    pub clocks: Option<Clocks>,
     /// Parks ended.
     pub parks_gone: Vec<TaskNo>,
     /// The claims that ended with them, by the digest that was judged: a park whose claim is another
@@ -98,6 +170,8 @@ impl Changes {
             && self.parks_new.is_empty()
             && self.parks_moved.is_empty()
             && self.parks_gone.is_empty()
+            && self.clocks.is_none()
+            && self.tasks_new.is_empty()
             && self.results.is_empty()
             && self.events.is_empty()
     }
@@ -115,11 +189,43 @@ pub struct Graph {
     tasks: BTreeMap<TaskNo, Task>,
     parks: BTreeMap<TaskNo, Park>,
     edges: BTreeMap<TaskNo, Vec<Edge>>,
+    /// Edges that an envelope adds, until their tail is loaded.
+    hung: BTreeMap<(TaskNo, TaskNo), Edge>,
+    /// Edges into rows, where they were asked for.
+    into: BTreeMap<TaskNo, BTreeMap<TaskNo, EdgeState>>,
     addressees: BTreeMap<TaskNo, Vec<Candidate>>,
     ready: BTreeSet<TaskNo>,
     released: VecDeque<TaskNo>,
     failures: Option<Vec<TaskNo>>,
     narration: Narration,
+    /// Barriers that settled and have no snapshot yet.
+    barriers: Vec<TaskNo>,
+    /// Barriers with a snapshot whose losers are not walked yet.
+    walks: VecDeque<TaskNo>,
+    /// Barriers whose arms are loaded.
+    arms: BTreeSet<TaskNo>,
+    /// What races selected, where it is known.
+    selections: BTreeMap<TaskNo, Selection>,
+    /// Rows whose parks are loaded and locked.
+    locked_parks: BTreeSet<TaskNo>,
+    /// A failure may have lost its last live consumer.
+    absorb_due: bool,
+    /// Something became ready by a settle or a repair: a hold ends.
+    woken: bool,
+    /// Calls that a person approved, to be sent on their way.
+    granted: BTreeMap<TaskNo, ApprovalFact>,
+    host: Option<Option<Host>>,
+    rules: Option<Arc<Rules>>,
+    inputs: BTreeMap<TaskNo, Value>,
+    rests: Option<Vec<(TaskNo, Rest)>>,
+    resting: BTreeSet<AttentionReason>,
+    /// Rows that settled, whose watchers are not looked for yet.
+    moved: Vec<TaskNo>,
+    /// Waits to be judged.
+    watching: BTreeSet<TaskNo>,
+    seen: BTreeMap<TaskNo, Seen>,
+    /// By how much the clocks of parks that are loaded later were moved in this transaction.
+    clocks_later_us: i64,
 }
 
 /// Items of one command, kept apart until it is at rest: the settled row, then what it released in
@@ -131,6 +237,7 @@ struct Narration {
     run: Vec<Event>,
     attention: Option<Event>,
     primary: Option<TaskNo>,
+    resolver: Option<(TaskNo, Resolver)>,
 }
 
 /// How a row settles.
@@ -140,6 +247,8 @@ pub struct Outcome {
     pub error: Option<TaskError>,
     /// A completed result that says it errored.
     pub is_error: bool,
+    /// A person's stamp on it.
+    pub resolution: Option<FailureResolution>,
 }
 
 impl Outcome {
@@ -150,7 +259,7 @@ impl Outcome {
                 key: key.to_owned(),
                 detail,
             }),
-            is_error: false,
+            ..Self::default()
         }
     }
 }
@@ -163,18 +272,28 @@ struct Class {
     started: i32,
     approval: i32,
     unresolved: i32,
+    rounds: i32,
+    running: i32,
+    awaiting: i32,
+    waits: i32,
     candidate: bool,
 }
 
 impl Class {
     fn of(task: &Task) -> Self {
-        let queued = task.status == TaskStatus::Queued;
+        let ready = task.status == TaskStatus::Queued && task.remaining == 0;
+        let startable = matches!(task.kind, TaskKind::Tool | TaskKind::Await);
+        let is_wait = task.kind == TaskKind::Await && task.holder == Some(Holder::Kernel);
         Self {
             open: i32::from(!task.status.is_terminal()),
-            ready: i32::from(queued && task.remaining == 0 && task.kind != TaskKind::Join),
+            ready: i32::from(ready && startable),
             started: i32::from(task.status.is_started()),
             approval: i32::from(task.status == TaskStatus::NeedsApproval),
             unresolved: i32::from(is_unresolved(task)),
+            rounds: i32::from(ready && task.kind == TaskKind::Model),
+            running: i32::from(task.status == TaskStatus::Running),
+            awaiting: i32::from(task.status == TaskStatus::AwaitingInput),
+            waits: i32::from(is_wait && task.status == TaskStatus::Dispatched),
             candidate: is_candidate(task),
         }
     }
@@ -195,11 +314,30 @@ impl Graph {
             tasks: BTreeMap::new(),
             parks: BTreeMap::new(),
             edges: BTreeMap::new(),
+            hung: BTreeMap::new(),
             addressees: BTreeMap::new(),
             ready: BTreeSet::new(),
             released: VecDeque::new(),
             failures: None,
             narration: Narration::default(),
+            into: BTreeMap::new(),
+            barriers: Vec::new(),
+            walks: VecDeque::new(),
+            arms: BTreeSet::new(),
+            selections: BTreeMap::new(),
+            locked_parks: BTreeSet::new(),
+            absorb_due: false,
+            woken: false,
+            granted: BTreeMap::new(),
+            host: None,
+            rules: None,
+            inputs: BTreeMap::new(),
+            rests: None,
+            resting: BTreeSet::new(),
+            moved: Vec::new(),
+            watching: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            clocks_later_us: 0,
         }
     }
 
@@ -211,20 +349,98 @@ impl Graph {
     }
 
     /// Takes a row's park, unless the slice already knows better.
-    pub fn put_park(&mut self, park: Park) {
+    pub fn put_park(&mut self, mut park: Park) {
+        park.deadline_at = park.deadline_at + TimeDelta::microseconds(self.clocks_later_us);
         let known = self.changes.parks_gone.contains(&park.task);
         if !known {
             self.parks.entry(park.task).or_insert(park);
         }
     }
 
+    /// Takes the parks of these rows as they are now that they are locked: a claim may have come
+    /// since they were read.
+    pub fn put_locked_parks(&mut self, rows: &[TaskNo], parks: Vec<Park>) {
+        for mut park in parks {
+            let no = park.task;
+            let touched = self.changes.parks_new.contains(&no)
+                || self.changes.parks_moved.contains_key(&no)
+                || self.changes.parks_gone.contains(&no);
+            if !touched {
+                park.deadline_at = park.deadline_at + TimeDelta::microseconds(self.clocks_later_us);
+                self.parks.insert(no, park);
+            }
+        }
+        self.locked_parks.extend(rows);
+    }
+
     /// Takes all outgoing edges of a row, unless the slice already holds (a later state of) them.
     /// Kept by head, which is authoring order, and each once: two commands of one batch may have
     /// asked for the same row, and a release counts what it walks.
     pub fn put_edges(&mut self, from: TaskNo, mut edges: Vec<Edge>) {
+        if self.edges.contains_key(&from) {
+            return;
+        }
+        // An envelope of this transaction may have hung rows behind it before it was read.
+        let new = self.changes.edges_new.range((from, TaskNo(i32::MIN))..);
+        let new = new.take_while(|(tail, _)| *tail == from);
+        edges.extend(new.filter_map(|pair| self.hung.get(pair)));
         edges.sort_by_key(|e| e.to);
         edges.dedup_by_key(|e| e.to);
-        self.edges.entry(from).or_insert(edges);
+        self.edges.insert(from, edges);
+    }
+
+    /// Takes all edges into a row.
+    pub fn put_into(&mut self, to: TaskNo, tails: Vec<(TaskNo, EdgeState)>) {
+        self.into.entry(to).or_insert_with(|| tails.into_iter().collect());
+    }
+
+    /// The arms of these barriers are loaded, with what races among their sources selected.
+    pub fn put_arms(&mut self, barriers: &[TaskNo], selections: Vec<(TaskNo, Selection)>) {
+        self.arms.extend(barriers);
+        for (no, selection) in selections {
+            self.selections.entry(no).or_insert(selection);
+        }
+    }
+
+    /// Takes the agent application of the run, if there is one.
+    pub fn put_host(&mut self, host: Option<Host>) {
+        self.host = Some(host);
+    }
+
+    /// The agent application of the run, if there is one and it was looked for.
+    pub fn host(&self) -> Option<Host> {
+        self.host.flatten()
+    }
+
+    /// A person approved this resting call: it is sent on its way.
+    pub fn grant(&mut self, no: TaskNo, fact: ApprovalFact) {
+        self.granted.insert(no, fact);
+    }
+
+    /// Takes the run's rules and these calls' inputs.
+    pub fn put_rules(&mut self, rules: Arc<Rules>, inputs: Vec<(TaskNo, Value)>) {
+        self.rules = Some(rules);
+        self.inputs.extend(inputs);
+    }
+
+    /// Takes stored parks that rest is judged by.
+    pub fn put_rests(&mut self, rests: Vec<(TaskNo, Rest)>) {
+        self.rests = Some(rests);
+    }
+
+    /// All stored rows that rest for that reason are loaded.
+    pub fn put_resting(&mut self, reason: AttentionReason) {
+        self.resting.insert(reason);
+    }
+
+    /// Takes the bodies of a row's result.
+    pub fn put_seen(&mut self, no: TaskNo, seen: Seen) {
+        self.seen.insert(no, seen);
+    }
+
+    /// A loaded wait is to be judged.
+    pub fn watch(&mut self, wait: TaskNo) {
+        self.watching.insert(wait);
     }
 
     /// Takes who might be given a row.
@@ -278,8 +494,10 @@ impl Graph {
 
     /// A loaded edge.
     pub fn edge(&self, from: TaskNo, to: TaskNo) -> Option<&Edge> {
-        let edges = self.edges.get(&from)?;
-        edges.get(edge_at(edges, to)?)
+        match self.edges.get(&from) {
+            Some(edges) => edges.get(edge_at(edges, to)?),
+            None => self.hung.get(&(from, to)),
+        }
     }
 
     /// "Now" for the run's parks.
@@ -310,6 +528,10 @@ impl Graph {
         counts.started += after.started - before.started;
         counts.approval += after.approval - before.approval;
         counts.unresolved += after.unresolved - before.unresolved;
+        counts.rounds += after.rounds - before.rounds;
+        counts.running += after.running - before.running;
+        counts.awaiting += after.awaiting - before.awaiting;
+        counts.waits += after.waits - before.waits;
         if before.candidate != after.candidate {
             let (to, from) = if after.candidate {
                 (
@@ -362,6 +584,7 @@ impl Graph {
             error_key: task.error.as_ref().map(|e| e.key.clone()),
             failure_resolution: task.failure_resolution,
             approval: task.approval.clone(),
+            resolved_by: self.resolver_of(no),
         }));
         let primary = *self.narration.primary.get_or_insert(no);
         if primary == no {
@@ -369,6 +592,16 @@ impl Graph {
         } else {
             self.narration.rows.push((no, event));
         }
+    }
+
+    /// The settle of that row that follows was somebody's answer.
+    pub fn resolved_by(&mut self, no: TaskNo, who: Resolver) {
+        self.narration.resolver = Some((no, who));
+    }
+
+    fn resolver_of(&self, no: TaskNo) -> Option<Resolver> {
+        let (of, who) = self.narration.resolver.as_ref()?;
+        (*of == no).then(|| who.clone())
     }
 
     /// Narrates something about one row besides its status.
@@ -413,299 +646,74 @@ impl Graph {
         self.changes.run = true;
     }
 
-    // ---------------------------------------------------------------- parks
+    // ---------------------------------------------------------------- what an envelope adds
 
-    /// Parks a row.
-    pub fn insert_park(&mut self, park: Park) {
-        let no = park.task;
-        self.parks.insert(no, park);
-        self.changes.parks_new.push(no);
-    }
-
-    /// Moves a park's clock.
-    pub fn move_park(&mut self, no: TaskNo, deadline_at: Timestamp) {
-        let park = self
-            .parks
-            .get_mut(&no)
-            .expect("a park is loaded before it is moved");
-        let earlier = deadline_at < park.deadline_at;
-        park.deadline_at = deadline_at;
-        *self.changes.parks_moved.entry(no).or_insert(false) |= earlier;
-    }
-
-    fn end_park(&mut self, no: TaskNo) -> Option<Park> {
-        let park = self.parks.remove(&no)?;
-        self.changes.parks_moved.remove(&no);
-        if let Some(i) = self.changes.parks_new.iter().position(|p| *p == no) {
-            self.changes.parks_new.remove(i);
-        } else {
-            self.changes.parks_gone.push(no);
-            if let Some(claim) = &park.claim {
-                self.changes.claims_gone.insert(no, claim.digest.clone());
-            }
+    /// Adds a row, queued, behind the edges that [`Graph::hang`] adds.
+    pub fn insert_task(&mut self, new: NewTask) {
+        let task = new.task.clone();
+        let no = task.no;
+        let class = Class::of(&task);
+        let counts = &mut self.run.counts;
+        counts.tasks += 1;
+        counts.open += class.open;
+        counts.ready += class.ready;
+        counts.rounds += class.rounds;
+        self.edges.insert(no, Vec::new());
+        self.tasks.insert(no, task);
+        if class.ready == 1 {
+            self.ready.insert(no);
         }
-        Some(park)
-    }
-
-    // ---------------------------------------------------------------- settling
-
-    /// Settles a row: the guarded status write of `engine.md` §5. A row that is terminal already
-    /// is left alone (L3: idle).
-    pub fn settle(&mut self, no: TaskNo, status: TaskStatus, outcome: Outcome) -> bool {
-        if self.loaded(no).status.is_terminal() {
-            return false;
-        }
-        debug_assert!(status.is_terminal());
-        let park = self.end_park(no);
-        let claim = park.and_then(|p| p.claim);
-        if status == TaskStatus::Canceled
-            && let Some(claim) = &claim
-        {
-            self.tell_canceled(no, claim.by_public);
-        }
-        self.run.settle_seq += 1;
-        let settle_seq = self.run.settle_seq;
-        let now = self.now;
-        self.write(no, |task| {
-            task.status = status;
-            task.error = outcome.error;
-            task.is_error = outcome.is_error;
-            task.settle_seq = Some(settle_seq);
-            task.completed_at = Some(now);
-            task.claim = claim.map(|c| Claim {
-                by: c.by,
-                at: c.at,
-                digest: c.digest,
-            });
-        });
+        self.changes.tasks_new.insert(no, new);
         self.changes.run = true;
         self.narrate_task(no);
-        self.released.push_back(no);
-        true
     }
 
-    fn tell_canceled(&mut self, no: TaskNo, claimant: PublicId) {
-        let hint = Hint::WorkCanceled {
-            executor: claimant,
-            run: self.run.public_id,
-            task_key: self.loaded(no).key.clone(),
-        };
-        self.changes.hints.push(hint);
-    }
-
-    /// Stores a result beside a settle.
-    pub fn store_result(&mut self, result: NewResult) {
-        self.changes.results.push(result);
-    }
-
-    /// The digest of the result that this transaction stored for the row as it now stands: what the
-    /// rows that were loaded cannot know yet.
-    pub fn digest_stored_now(&self, task: &Task) -> Option<&[u8; 32]> {
-        let of_row = |r: &&NewResult| r.task == task.no && r.generation == task.generation;
-        self.changes.results.iter().find(of_row)?.digest.as_ref()
-    }
-
-    /// Releases a settled row's outgoing edges; what it settles itself joins the work list.
-    fn release(&mut self, no: TaskNo) {
-        let meaning = settlement(self.loaded(no));
-        if meaning == Settlement::Pending {
-            return; // a halt failure keeps its edges open
-        }
-        let open: Vec<Edge> = self
-            .edges
-            .get(&no)
-            .map(|edges| {
-                edges
-                    .iter()
-                    .filter(|e| e.state == EdgeState::Open)
-                    .copied()
-                    .collect()
-            })
-            .unwrap_or_default();
-        for edge in open {
-            match meaning {
-                Settlement::Skip => self.skip_along(edge),
-                _ => self.meet(edge, EdgeState::Met),
+    /// Adds an edge to a row that the same envelope adds; the head's countdown knows of it.
+    pub fn hang(&mut self, edge: Edge) {
+        self.changes.edges_new.insert((edge.from, edge.to));
+        match self.edges.get_mut(&edge.from) {
+            Some(edges) => {
+                let at = edges.partition_point(|e| e.to < edge.to);
+                edges.insert(at, edge);
             }
+            None => drop(self.hung.insert((edge.from, edge.to), edge)),
         }
     }
 
-    fn meet(&mut self, edge: Edge, state: EdgeState) {
+    /// Writes what an edge has come to.
+    fn set_edge(&mut self, from: TaskNo, to: TaskNo, state: EdgeState) {
         let edges = self
             .edges
-            .get_mut(&edge.from)
-            .expect("released edges are loaded");
-        let at = edge_at(edges, edge.to).expect("a released edge is one of them");
+            .get_mut(&from)
+            .expect("edges are loaded before they are written");
+        let at = edge_at(edges, to).expect("a written edge is one of them");
         edges[at].state = state;
-        self.changes.edges.insert((edge.from, edge.to));
-        self.write(edge.to, |head| head.remaining -= 1);
+        if let Some(into) = self.into.get_mut(&to) {
+            into.insert(from, state);
+        }
+        self.changes.edges.insert((from, to));
     }
 
-    fn skip_along(&mut self, edge: Edge) {
-        self.meet(edge, EdgeState::Skip);
-        if self.loaded(edge.to).status.is_unstarted() {
-            self.settle(edge.to, TaskStatus::Skipped, Outcome::default());
-        }
+    // ---------------------------------------------------------------- clocks
+
+    /// Stops the clocks of all parks: from now on "now" is this moment.
+    pub fn stop_clocks(&mut self) {
+        self.run.paused_at = Some(self.now);
+        self.changes.clocks.get_or_insert_default();
     }
 
-    // ---------------------------------------------------------------- to rest
-
-    /// Carries the consequences of what was decided. Returns what must be seen before it can go
-    /// on, or nothing when the run is at rest.
-    pub fn advance(&mut self) -> Option<Want> {
-        loop {
-            if let Some(want) = self.drain_releases() {
-                return Some(want);
-            }
-            if self.may_start() && !self.ready.is_empty() {
-                if let Some(want) = self.start_ready() {
-                    return Some(want);
-                }
-                continue;
-            }
-            if let Some(want) = self.judge_rest() {
-                return Some(want);
-            }
-            if self.released.is_empty() {
-                if self.run.schedulable && self.run.counts.ready == 0 {
-                    self.run.schedulable = false;
-                    self.changes.run = true;
-                }
-                self.close_narration();
-                return None;
-            }
-        }
-    }
-
-    fn drain_releases(&mut self) -> Option<Want> {
-        while let Some(&no) = self.released.front() {
-            if !self.edges.contains_key(&no) {
-                return Some(self.want_edges(no));
-            }
-            self.released.pop_front();
-            self.release(no);
-        }
-        None
-    }
-
-    fn want_edges(&self, first: TaskNo) -> Want {
-        // A skip runs down the graph: see all of its way at once, not a level at a time. Rows that
-        // release otherwise are read apart: what stands behind them is not touched.
-        let skips = |no: TaskNo| settlement(self.loaded(no)) == Settlement::Skip;
-        let alike = skips(first);
-        let released = self.released.iter().copied();
-        let unseen = released.filter(|no| !self.edges.contains_key(no) && skips(*no) == alike);
-        if alike {
-            Want::Downstream(unseen.collect())
-        } else {
-            Want::Edges(unseen.collect())
-        }
-    }
-
-    /// Whether ready rows may start: nothing new starts in a run that is held or stopping.
-    fn may_start(&self) -> bool {
-        self.run.status == RunStatus::Running
-    }
-
-    fn start_ready(&mut self) -> Option<Want> {
-        let unseen: Vec<TaskNo> = self
-            .ready
-            .iter()
-            .copied()
-            .filter(|no| {
-                self.loaded(*no).kind == TaskKind::Tool && !self.addressees.contains_key(no)
-            })
-            .collect();
-        if !unseen.is_empty() {
-            return Some(Want::Addressees(unseen));
-        }
-        for no in std::mem::take(&mut self.ready) {
-            let candidates = self.addressees.remove(&no).unwrap_or_default();
-            super::start::start(self, no, &candidates);
-        }
-        None
-    }
-
-    /// Judges quiescence (`engine.md` §7) once nothing more can start.
-    fn judge_rest(&mut self) -> Option<Want> {
-        let counts = self.run.counts;
-        match self.run.status {
-            RunStatus::Canceling if counts.started == 0 && counts.open == 0 => {
-                self.set_run_status(RunStatus::Canceled);
-                None
-            }
-            RunStatus::Running if counts.ready > 0 => {
-                // Ready rows that are not loaded, or that no pass of this transaction may start.
-                self.changes.run |= !self.run.schedulable;
-                self.run.schedulable = true;
-                None
-            }
-            RunStatus::Running if counts.started == 0 => self.judge_quiescence(),
-            _ => None,
-        }
-    }
-
-    fn judge_quiescence(&mut self) -> Option<Want> {
-        if self.run.counts.unresolved > 0 {
-            return self.hold(AttentionReason::HaltFailure);
-        }
-        if self.run.counts.approval > 0 {
-            return None;
-        }
-        let Some(answer) = self.run.deliverable else {
-            return self.hold(AttentionReason::DeliverableUnresolved);
+    /// Sets them going again: every deadline moves by what the pause took (INV-24).
+    pub fn start_clocks(&mut self) {
+        let Some(since) = self.run.paused_at.take() else {
+            return;
         };
-        let Some(task) = self.tasks.get(&answer) else {
-            return Some(Want::Row(answer));
-        };
-        if task.status == TaskStatus::Completed {
-            self.set_run_status(RunStatus::Completed);
-            return None;
+        // Times are kept to the microsecond; so is what they are moved by.
+        let later_us = (self.now - since).num_microseconds().unwrap_or(0);
+        for park in self.parks.values_mut() {
+            park.deadline_at += TimeDelta::microseconds(later_us);
         }
-        self.hold(AttentionReason::DeliverableUnresolved)
-    }
-
-    fn hold(&mut self, reason: AttentionReason) -> Option<Want> {
-        let Some(failures) = self.failures.clone() else {
-            return Some(Want::Failures);
-        };
-        let unseen = failures
-            .iter()
-            .copied()
-            .filter(|no| !self.tasks.contains_key(no));
-        let unseen: Vec<TaskNo> = unseen.collect();
-        if !unseen.is_empty() {
-            return Some(Want::Edges(unseen));
-        }
-        let keys = failures
-            .iter()
-            .map(|no| self.loaded(*no))
-            .filter(|t| reason != AttentionReason::HaltFailure || t.on_failure == OnFailure::Halt)
-            .map(|t| t.key.clone())
-            .collect();
-        self.set_attention(Some(Attention { reason, keys }));
-        self.set_run_status(RunStatus::NeedsAttention);
-        None
-    }
-
-    fn close_narration(&mut self) {
-        let Narration {
-            first,
-            mut rows,
-            run,
-            attention,
-            ..
-        } = std::mem::take(&mut self.narration);
-        rows.sort_by_key(|(no, _)| *no);
-        let items = first
-            .into_iter()
-            .chain(rows.into_iter().map(|(_, e)| e))
-            .chain(run)
-            .chain(attention);
-        for event in items {
-            self.run.event_seq += 1;
-            self.changes.run = true;
-            self.changes.events.push((self.run.event_seq, event));
-        }
+        self.clocks_later_us += later_us;
+        self.changes.clocks.get_or_insert_default().later_us += later_us;
+        self.changes.run = true;
     }
 }

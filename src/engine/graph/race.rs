@@ -1,0 +1,263 @@
+//! What a settled barrier does (`engine.md` §6): its snapshot, the walk that ends its losers, and
+//! the failures it takes over.
+//!
+//! The arms of a race are the rows whose nearest races lead to it; scheduling obeys every edge,
+//! cancellation follows structural placement only.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{Graph, NewResult, Outcome, Want};
+use crate::domain::json::{Object, Value};
+use crate::domain::words::{
+    FailureResolution, JoinMode, Losers, OnFailure, TaskKind, TaskStatus,
+};
+use crate::domain::{TaskKey, TaskNo};
+use crate::engine::facts::{Selection, Task};
+use crate::engine::settlement::is_unresolved;
+
+impl Graph {
+    /// Takes the snapshots of barriers that settled, then walks their losers.
+    pub(super) fn end_races(&mut self) -> Option<Want> {
+        let unseen: Vec<TaskNo> = self
+            .barriers
+            .iter()
+            .copied()
+            .filter(|no| !self.arms.contains(no) && !self.changes.tasks_new.contains_key(no))
+            .collect();
+        if !unseen.is_empty() {
+            return Some(Want::Arms(unseen));
+        }
+        // Every snapshot of one settle is taken before any of its losers are walked.
+        for no in std::mem::take(&mut self.barriers) {
+            self.take_snapshot(no);
+            let losers = self.loaded(no).join.map(|j| j.losers);
+            if losers == Some(Losers::Cancel) {
+                self.walks.push_back(no);
+            }
+        }
+        while let Some(&no) = self.walks.front() {
+            let lost = self.losers_of(no);
+            let held = lost.iter().copied().filter(|no| {
+                self.parks.contains_key(no)
+                    && !self.locked_parks.contains(no)
+                    && !self.changes.parks_new.contains(no)
+            });
+            let held: Vec<TaskNo> = held.collect();
+            if !held.is_empty() {
+                return Some(Want::Parks(held));
+            }
+            self.walks.pop_front();
+            for no in lost {
+                let why = Outcome::error("join_loser_canceled", None);
+                self.settle(no, TaskStatus::Canceled, why);
+            }
+        }
+        None
+    }
+
+    fn take_snapshot(&mut self, no: TaskNo) {
+        let tails: Vec<TaskNo> = self.tails_by_edges(no);
+        let mut outcomes = Object::new();
+        let mut winners = Vec::new();
+        for tail in tails {
+            let source = self.loaded(tail);
+            let key = self.authored_key(source);
+            outcomes.insert(key.as_str().to_owned(), word_of(source).into());
+            if source.status == TaskStatus::Completed {
+                winners.push((source.settle_seq, tail, key));
+            }
+        }
+        winners.sort();
+        let mut selected: Vec<TaskKey> = Vec::new();
+        for (_, tail, key) in winners {
+            match self.selections.get(&tail) {
+                Some(inner) => selected.extend(inner.selected.iter().cloned()),
+                None => selected.push(key),
+            }
+        }
+        let barrier = self.loaded(no);
+        let joined = match barrier.join {
+            Some(join) if join.mode == JoinMode::Quorum => Value::from(i64::from(join.k)),
+            Some(join) => join.mode.as_str().into(),
+            None => Value::Null,
+        };
+        let keys = selected.iter().map(|k| Value::from(k.as_str()));
+        let text = Value::from([
+            ("joined", joined),
+            ("outcomes", Value::Object(outcomes)),
+            ("selected", Value::Array(keys.collect())),
+        ]);
+        let text = text.canonical().expect("keys and words are storable");
+        let text = text.into_string();
+        let mut result = NewResult::empty(no, barrier.generation);
+        result.selection = Some(text.clone());
+        self.store_result(result);
+        self.selections.insert(no, Selection { selected, text });
+    }
+
+    /// The authored key: that of the row which this one stands for.
+    fn authored_key(&self, task: &Task) -> TaskKey {
+        let authored = self.tasks.get(&task.lineage);
+        authored.map_or_else(|| task.key.clone(), |t| t.key.clone())
+    }
+
+    /// The sources of a barrier, in placement order.
+    fn tails_by_edges(&self, no: TaskNo) -> Vec<TaskNo> {
+        let tails = self.edges.values().flatten().filter(|e| e.to == no);
+        let mut tails: Vec<(i32, TaskNo)> = tails.map(|e| (e.ordinal, e.from)).collect();
+        tails.sort_unstable();
+        tails.into_iter().map(|(_, from)| from).collect()
+    }
+
+    /// Whether the row was placed in an arm of that race, at any depth.
+    fn is_in_arms(&self, task: &Task, race: TaskNo) -> bool {
+        let mut at = task.barrier;
+        while let Some(no) = at {
+            if no == race {
+                return true;
+            }
+            at = self.tasks.get(&no).and_then(|t| t.barrier);
+        }
+        false
+    }
+
+    /// The rows of the race's arms that its end cancels: those that nothing live outside the walk
+    /// waits for.
+    fn losers_of(&self, race: TaskNo) -> Vec<TaskNo> {
+        let candidates = self.open_members(race);
+        // How many live consumers each has, and who would lose one with it.
+        let mut live: BTreeMap<TaskNo, usize> = BTreeMap::new();
+        let mut tails: BTreeMap<TaskNo, Vec<TaskNo>> = BTreeMap::new();
+        for no in &candidates {
+            let consumers = self.edges_of(*no).iter().map(|e| e.to);
+            let consumers = consumers.filter(|to| !self.loaded(*to).status.is_terminal());
+            let mut count = 0;
+            for to in consumers {
+                count += 1;
+                tails.entry(to).or_default().push(*no);
+            }
+            live.insert(*no, count);
+        }
+        let mut idle: VecDeque<TaskNo> = live
+            .iter()
+            .filter(|(_, count)| **count == 0)
+            .map(|(no, _)| *no)
+            .collect();
+        let mut lost = Vec::new();
+        while let Some(no) = idle.pop_front() {
+            lost.push(no);
+            for tail in tails.get(&no).into_iter().flatten() {
+                let count = live.get_mut(tail).expect("a tail is a candidate");
+                *count -= 1;
+                if *count == 0 {
+                    idle.push_back(*tail);
+                }
+            }
+        }
+        lost.sort_unstable();
+        lost
+    }
+
+    /// Every row structurally upstream of the barrier that has not settled, found through rows that
+    /// have.
+    fn open_members(&self, race: TaskNo) -> BTreeSet<TaskNo> {
+        let mut into: BTreeMap<TaskNo, Vec<TaskNo>> = BTreeMap::new();
+        for edge in self.edges.values().flatten().filter(|e| e.structural) {
+            into.entry(edge.to).or_default().push(edge.from);
+        }
+        let mut seen = BTreeSet::new();
+        let mut todo = vec![race];
+        while let Some(no) = todo.pop() {
+            for tail in into.get(&no).into_iter().flatten() {
+                if self.is_in_arms(self.loaded(*tail), race) && seen.insert(*tail) {
+                    todo.push(*tail);
+                }
+            }
+        }
+        seen.retain(|no| !self.loaded(*no).status.is_terminal());
+        seen
+    }
+
+    // ---------------------------------------------------------------- failures taken over
+
+    /// Takes over the halt failures of settled races that nothing live consumes any more.
+    pub(super) fn absorb_failures(&mut self) -> Option<Want> {
+        if !self.absorb_due {
+            return None;
+        }
+        if self.run.counts.unresolved == 0 {
+            self.absorb_due = false;
+            return None;
+        }
+        let Some(failures) = self.failures.clone() else {
+            return Some(Want::Failures);
+        };
+        let unseen = failures.iter().filter(|no| {
+            !self.tasks.contains_key(no) || !self.edges.contains_key(no)
+        });
+        let mut unseen: Vec<TaskNo> = unseen.copied().collect();
+        for no in &failures {
+            unseen.extend(self.unseen_barrier(*no));
+        }
+        if !unseen.is_empty() {
+            unseen.sort_unstable();
+            unseen.dedup();
+            return Some(Want::Edges(unseen));
+        }
+        self.absorb_due = false;
+        for no in failures {
+            if self.is_race_absorbed(no) {
+                self.write(no, |task| task.race_absorbed = true);
+                self.release_again(no);
+            }
+        }
+        None
+    }
+
+    /// The nearest race above a pending failure that is not loaded.
+    fn unseen_barrier(&self, no: TaskNo) -> Option<TaskNo> {
+        let task = self.tasks.get(&no)?;
+        if !is_unresolved(task) {
+            return None;
+        }
+        let mut at = task.barrier;
+        while let Some(no) = at {
+            match self.tasks.get(&no) {
+                None => return Some(no),
+                Some(barrier) => at = barrier.barrier,
+            }
+        }
+        None
+    }
+
+    /// Whether a pending halt failure stands upstream of a settled race, with no live consumer.
+    fn is_race_absorbed(&self, no: TaskNo) -> bool {
+        let task = self.loaded(no);
+        if !is_unresolved(task) {
+            return false;
+        }
+        let mut at = task.barrier;
+        let mut settled = false;
+        while let Some(barrier) = at.and_then(|no| self.tasks.get(&no)) {
+            settled |= barrier.kind == TaskKind::Join && barrier.status.is_terminal();
+            at = barrier.barrier;
+        }
+        let consumers = self.edges_of(no).iter().map(|e| self.loaded(e.to));
+        settled && consumers.into_iter().all(|c| c.status.is_terminal())
+    }
+}
+
+/// A source's word in a snapshot: its status, or what became of its failure.
+fn word_of(task: &Task) -> &'static str {
+    let failed = matches!(
+        task.status,
+        TaskStatus::Failed | TaskStatus::TimedOut | TaskStatus::Uncertain
+    );
+    match task.failure_resolution {
+        Some(FailureResolution::Abandoned) => "abandoned",
+        None if failed && (task.on_failure == OnFailure::Absorb || task.race_absorbed) => {
+            "absorbed"
+        }
+        _ => task.status.shown(),
+    }
+}

@@ -1,0 +1,285 @@
+//! Settling a row and releasing what waited for it (`engine.md` §5), and what that does to the
+//! arithmetic of a barrier (§6).
+
+use super::{Class, Graph, NewResult, Outcome, Want};
+use crate::domain::hint::Hint;
+use crate::domain::words::{EdgeState, JoinMode, OnFailure, TaskKind, TaskStatus};
+use crate::domain::{PublicId, TaskNo};
+use crate::engine::facts::{Claim, Edge, Join, Park, Task};
+use crate::engine::settlement::{Settlement, settlement};
+
+impl Graph {
+    // ---------------------------------------------------------------- parks
+
+    /// Parks a row.
+    pub fn insert_park(&mut self, park: Park) {
+        let no = park.task;
+        self.parks.insert(no, park);
+        self.changes.parks_new.push(no);
+    }
+
+    /// Moves a park's clock.
+    pub fn move_park(&mut self, no: TaskNo, deadline_at: crate::domain::Timestamp) {
+        let park = self
+            .parks
+            .get_mut(&no)
+            .expect("a park is loaded before it is moved");
+        let earlier = deadline_at < park.deadline_at;
+        park.deadline_at = deadline_at;
+        *self.changes.parks_moved.entry(no).or_insert(false) |= earlier;
+    }
+
+    /// Ends a park.
+    pub(in crate::engine) fn end_park(&mut self, no: TaskNo) -> Option<Park> {
+        let park = self.parks.remove(&no)?;
+        self.changes.parks_moved.remove(&no);
+        if let Some(i) = self.changes.parks_new.iter().position(|p| *p == no) {
+            self.changes.parks_new.remove(i);
+        } else {
+            self.changes.parks_gone.push(no);
+            if let Some(claim) = &park.claim {
+                self.changes.claims_gone.insert(no, claim.digest.clone());
+            }
+        }
+        Some(park)
+    }
+
+    // ---------------------------------------------------------------- settling
+
+    /// Settles a row: the guarded status write of `engine.md` §5. A row that is terminal already
+    /// is left alone (L3: idle).
+    pub fn settle(&mut self, no: TaskNo, status: TaskStatus, outcome: Outcome) -> bool {
+        if self.loaded(no).status.is_terminal() {
+            return false;
+        }
+        debug_assert!(status.is_terminal());
+        let park = self.end_park(no);
+        let claim = park.and_then(|p| p.claim);
+        if status == TaskStatus::Canceled
+            && let Some(claim) = &claim
+        {
+            self.tell_canceled(no, claim.by_public);
+        }
+        self.run.settle_seq += 1;
+        let settle_seq = self.run.settle_seq;
+        let now = self.now;
+        self.write(no, |task| {
+            task.status = status;
+            task.error = outcome.error;
+            task.is_error = outcome.is_error;
+            task.failure_resolution = outcome.resolution;
+            task.settle_seq = Some(settle_seq);
+            task.completed_at = Some(now);
+            task.claim = claim.map(|c| Claim {
+                by: c.by,
+                at: c.at,
+                digest: c.digest,
+            });
+        });
+        self.changes.run = true;
+        self.narrate_task(no);
+        self.released.push_back(no);
+        self.granted.remove(&no);
+        if self.run.counts.waits > 0 {
+            self.moved.push(no);
+        }
+        let task = self.loaded(no);
+        let is_barrier = task.kind == TaskKind::Join
+            && matches!(status, TaskStatus::Completed | TaskStatus::Failed);
+        let may_be_absorbed = task.barrier.is_some() && task.on_failure == OnFailure::Halt;
+        // Whoever read a pending failure may just have stopped being there.
+        let was_a_consumer = task.kind == TaskKind::Join
+            || matches!(status, TaskStatus::Canceled | TaskStatus::Skipped);
+        if is_barrier {
+            self.barriers.push(no);
+        }
+        self.absorb_due |= may_be_absorbed || was_a_consumer;
+        true
+    }
+
+    fn tell_canceled(&mut self, no: TaskNo, claimant: PublicId) {
+        let hint = Hint::WorkCanceled {
+            executor: claimant,
+            run: self.run.public_id,
+            task_key: self.loaded(no).key.clone(),
+        };
+        self.changes.hints.push(hint);
+    }
+
+    /// Stores a result beside a settle.
+    pub fn store_result(&mut self, result: NewResult) {
+        self.changes.results.push(result);
+    }
+
+    /// The digest of the result that this transaction stored for the row as it now stands: what the
+    /// rows that were loaded cannot know yet.
+    pub fn digest_stored_now(&self, task: &Task) -> Option<&[u8; 32]> {
+        let of_row = |r: &&NewResult| r.task == task.no && r.generation == task.generation;
+        self.changes.results.iter().find(of_row)?.digest.as_ref()
+    }
+
+    // ---------------------------------------------------------------- releasing
+
+    pub(super) fn drain_releases(&mut self) -> Option<Want> {
+        while let Some(&no) = self.released.front() {
+            if !self.edges.contains_key(&no) {
+                return Some(self.want_edges(no));
+            }
+            self.released.pop_front();
+            self.release(no);
+        }
+        None
+    }
+
+    fn want_edges(&self, first: TaskNo) -> Want {
+        // A skip runs down the graph: see all of its way at once, not a level at a time. Rows that
+        // release otherwise are read apart: what stands behind them is not touched.
+        let skips = |no: TaskNo| settlement(self.loaded(no)) == Settlement::Skip;
+        let alike = skips(first);
+        let released = self.released.iter().copied();
+        let unseen = released.filter(|no| !self.edges.contains_key(no) && skips(*no) == alike);
+        if alike {
+            Want::Downstream(unseen.collect())
+        } else {
+            Want::Edges(unseen.collect())
+        }
+    }
+
+    /// A settled row's consequences follow again: a person's stamp gave its settlement a meaning.
+    pub(in crate::engine) fn release_again(&mut self, no: TaskNo) {
+        self.released.push_back(no);
+        self.absorb_due = true;
+    }
+
+    /// Releases a settled row's outgoing edges; what it settles itself joins the work list.
+    fn release(&mut self, no: TaskNo) {
+        let meaning = settlement(self.loaded(no));
+        if meaning == Settlement::Pending {
+            return; // a halt failure keeps its edges open
+        }
+        let edges = self.edges.get(&no).map_or(&[][..], Vec::as_slice);
+        let open = edges.iter().filter(|e| e.state == EdgeState::Open);
+        for edge in open.copied().collect::<Vec<_>>() {
+            self.close(edge, meaning);
+        }
+    }
+
+    fn close(&mut self, edge: Edge, meaning: Settlement) {
+        let skips = meaning == Settlement::Skip;
+        let state = if skips { EdgeState::Skip } else { EdgeState::Met };
+        self.set_edge(edge.from, edge.to, state);
+        self.write(edge.to, |head| head.remaining -= 1);
+        let head = self.loaded(edge.to);
+        if head.kind == TaskKind::Join {
+            self.count(edge.to, meaning);
+        } else if skips && head.status.is_unstarted() {
+            self.settle(edge.to, TaskStatus::Skipped, Outcome::default());
+        } else if Class::of(head).ready + Class::of(head).rounds > 0 {
+            self.woken = true;
+        }
+    }
+
+    // ---------------------------------------------------------------- barriers
+
+    /// One source of a barrier is no longer pending; a barrier that has settled counts no more.
+    fn count(&mut self, no: TaskNo, meaning: Settlement) {
+        if self.loaded(no).status != TaskStatus::Queued {
+            return;
+        }
+        self.write(no, |task| {
+            if let Some(join) = &mut task.join {
+                join.pending -= 1;
+                join.successes += i32::from(meaning == Settlement::Success);
+            }
+        });
+        let Some(join) = self.loaded(no).join else {
+            return;
+        };
+        match verdict(&join) {
+            None => {}
+            Some(None) => drop(self.settle(no, TaskStatus::Completed, Outcome::default())),
+            Some(Some(key)) => {
+                self.settle(no, TaskStatus::Failed, Outcome::error(key, None));
+            }
+        }
+    }
+
+    /// A source of a barrier is pending again; only a barrier that is still open counts it.
+    pub(in crate::engine) fn count_back(&mut self, no: TaskNo) {
+        if self.loaded(no).status == TaskStatus::Queued {
+            self.write(no, |task| {
+                if let Some(join) = &mut task.join {
+                    join.pending += 1;
+                }
+            });
+        }
+    }
+
+    /// Opens an edge that a skip had closed.
+    pub(in crate::engine) fn open_again(&mut self, edge: Edge) {
+        self.set_edge(edge.from, edge.to, EdgeState::Open);
+        self.write(edge.to, |head| head.remaining += 1);
+        if self.loaded(edge.to).kind == TaskKind::Join {
+            self.count_back(edge.to);
+        }
+    }
+
+    /// A row of which the edges in were loaded has a source that was skipped or failed it.
+    pub(in crate::engine) fn has_skip_edge(&self, no: TaskNo) -> bool {
+        let into = self.into.get(&no).map(|tails| tails.values());
+        into.into_iter()
+            .flatten()
+            .any(|state| *state == EdgeState::Skip)
+    }
+
+    /// A row's outgoing edges, as far as they are loaded.
+    pub(in crate::engine) fn edges_of(&self, no: TaskNo) -> &[Edge] {
+        self.edges.get(&no).map_or(&[], Vec::as_slice)
+    }
+
+    /// The tails of the edges into a row, if they were asked for.
+    pub(in crate::engine) fn tails_of(&self, no: TaskNo) -> impl Iterator<Item = TaskNo> + '_ {
+        let into = self.into.get(&no);
+        into.into_iter().flat_map(|tails| tails.keys().copied())
+    }
+
+    /// A terminal row becomes a new, unstarted generation (`engine.md` §3).
+    pub(in crate::engine) fn revive(&mut self, no: TaskNo) {
+        self.write(no, |task| {
+            task.status = TaskStatus::Queued;
+            task.generation += 1;
+            task.addressed = None;
+            task.approval = None;
+            task.started_at = None;
+            task.claim = None;
+            task.failure_resolution = None;
+            task.error = None;
+            task.is_error = false;
+            task.settle_seq = None;
+            task.completed_at = None;
+        });
+        self.seen.remove(&no);
+        self.narrate_task(no);
+        self.woken = true;
+    }
+
+    /// A hold is over, if one stands: what is ready may start, and rest is judged anew.
+    pub(in crate::engine) fn end_hold(&mut self) {
+        use crate::domain::words::RunStatus;
+        if self.run.status == RunStatus::NeedsAttention {
+            self.set_run_status(RunStatus::Running);
+        }
+    }
+}
+
+/// What the arithmetic says: nothing yet, success, or a failure's word.
+fn verdict(join: &Join) -> Option<Option<&'static str>> {
+    match join.mode {
+        // Operations only: settled once every source is, failures and cancels included.
+        JoinMode::All => (join.pending == 0).then_some(None),
+        _ if join.successes >= join.k => Some(None),
+        _ if join.successes + join.pending >= join.k => None,
+        JoinMode::Any => Some(Some("join_starved")),
+        JoinMode::Quorum => Some(Some("quorum_unreachable")),
+    }
+}

@@ -1,0 +1,175 @@
+//! What a member does about one task: resolution, retry, abandon, approve, deny, cancel
+//! (`runs.md` §8).
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::routing::post;
+
+use super::runs::{TaskAnswer, commanded, resolver};
+use crate::app::App;
+use crate::commands::{approve, cancel, repair, resolve};
+use crate::domain::json::Value;
+use crate::domain::payload::Submission;
+use crate::domain::{PublicId, TaskKey};
+use crate::engine::approve::Decider;
+use crate::http::answer::{Answer, ok};
+use crate::http::auth::MemberCaller;
+use crate::http::body::{Body, MAX_ESCAPED_BODY};
+use crate::http::error::ApiError;
+use crate::http::params;
+use crate::http::path::PathOf;
+use crate::store::runs::Standing;
+
+/// Its routes.
+pub fn routes() -> Router<App> {
+    let task = "/agent_api/v1/workspaces/{workspace}/runs/{run}/tasks/{task}";
+    Router::new()
+        .route(
+            &format!("{task}/resolution"),
+            post(resolve_task).layer(DefaultBodyLimit::max(MAX_ESCAPED_BODY)),
+        )
+        .route(&format!("{task}/retry"), post(retry_task))
+        .route(&format!("{task}/abandon"), post(abandon_task))
+        .route(&format!("{task}/approve"), post(approve_task))
+        .route(&format!("{task}/deny"), post(deny_task))
+        .route(&format!("{task}/cancel"), post(cancel_task))
+}
+
+type Place = (String, String, String);
+
+/// The task of a command: its run is seen in that workspace, and writable.
+async fn place(
+    app: &App,
+    caller: &MemberCaller,
+    (workspace, run, task): &Place,
+) -> Result<(Standing, PublicId, TaskKey), ApiError> {
+    let (standing, run) = commanded(app, caller, workspace, run).await?;
+    Ok((standing, run, params::task_key(task)?))
+}
+
+/// The row as it now stands.
+async fn shown(
+    app: &App,
+    caller: &MemberCaller,
+    standing: Standing,
+    run: PublicId,
+    key: &TaskKey,
+) -> Result<Answer<TaskAnswer>, ApiError> {
+    let store = &app.store;
+    let run = store.run_find(caller.account, standing.workspace, run);
+    let run = run.await?.ok_or_else(ApiError::not_found)?;
+    let task = store.task_detail(caller.account, run, key).await?;
+    Ok(ok(TaskAnswer {
+        task: task.ok_or_else(ApiError::not_found)?,
+    }))
+}
+
+async fn resolve_task(
+    caller: MemberCaller,
+    State(app): State<App>,
+    PathOf(at): PathOf<Place>,
+    Body(body): Body,
+) -> Result<Answer<TaskAnswer>, ApiError> {
+    let (standing, run, key) = place(&app, &caller, &at).await?;
+    let token = match body.get("resolution_token") {
+        None | Some(Value::Null) => None,
+        Some(Value::Str(token)) => Some(token.as_str()),
+        Some(_) => {
+            return Err(ApiError::parameter_invalid(
+                "resolution_token",
+                "resolution_token must be a text",
+            ));
+        }
+    };
+    let submission = Submission::read(&body);
+    let by = resolver(&caller);
+    let answer = resolve::resolve(
+        &app,
+        caller.account,
+        run,
+        key.clone(),
+        token,
+        by,
+        submission,
+    );
+    answer.await?;
+    shown(&app, &caller, standing, run, &key).await
+}
+
+async fn retry_task(
+    caller: MemberCaller,
+    State(app): State<App>,
+    PathOf(at): PathOf<Place>,
+    Body(body): Body,
+) -> Result<Answer<TaskAnswer>, ApiError> {
+    let (standing, run, key) = place(&app, &caller, &at).await?;
+    let with_model = body.get("model").is_some_and(|v| !v.is_null());
+    repair::retry(&app, caller.account, run, key.clone(), with_model).await?;
+    shown(&app, &caller, standing, run, &key).await
+}
+
+async fn abandon_task(
+    caller: MemberCaller,
+    State(app): State<App>,
+    PathOf(at): PathOf<Place>,
+    Body(_): Body,
+) -> Result<Answer<TaskAnswer>, ApiError> {
+    let (standing, run, key) = place(&app, &caller, &at).await?;
+    repair::abandon(&app, caller.account, run, key.clone()).await?;
+    shown(&app, &caller, standing, run, &key).await
+}
+
+async fn approve_task(
+    caller: MemberCaller,
+    State(app): State<App>,
+    PathOf(at): PathOf<Place>,
+    Body(_): Body,
+) -> Result<Answer<TaskAnswer>, ApiError> {
+    decide(app, caller, at, approve::Decision::Approve).await
+}
+
+async fn deny_task(
+    caller: MemberCaller,
+    State(app): State<App>,
+    PathOf(at): PathOf<Place>,
+    Body(body): Body,
+) -> Result<Answer<TaskAnswer>, ApiError> {
+    let reason = match body.get("reason") {
+        None | Some(Value::Null) => None,
+        // The database cannot hold U+0000: it is no text.
+        Some(Value::Str(reason)) if !reason.contains('\0') => Some(reason.clone()),
+        Some(_) => {
+            return Err(ApiError::parameter_invalid(
+                "reason",
+                "reason must be a text without U+0000",
+            ));
+        }
+    };
+    decide(app, caller, at, approve::Decision::Deny(reason)).await
+}
+
+async fn decide(
+    app: App,
+    caller: MemberCaller,
+    at: Place,
+    decision: approve::Decision,
+) -> Result<Answer<TaskAnswer>, ApiError> {
+    let (standing, run, key) = place(&app, &caller, &at).await?;
+    let by = Decider {
+        kind: caller.kind,
+        public_id: caller.public_id,
+    };
+    approve::decide(&app, caller.account, run, key.clone(), by, decision).await?;
+    shown(&app, &caller, standing, run, &key).await
+}
+
+async fn cancel_task(
+    caller: MemberCaller,
+    State(app): State<App>,
+    PathOf(at): PathOf<Place>,
+    Body(_): Body,
+) -> Result<Answer<TaskAnswer>, ApiError> {
+    let (standing, run, key) = place(&app, &caller, &at).await?;
+    cancel::cancel(&app, caller.account, run, key.clone()).await?;
+    shown(&app, &caller, standing, run, &key).await
+}
