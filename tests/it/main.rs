@@ -33,3 +33,4 @@ mod serve;
 mod statements;
 mod support;
 mod sweeper;
+mod verbs;

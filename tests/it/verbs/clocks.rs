@@ -1,0 +1,136 @@
+//! Pause and resume (`engine.md` §10, INV-24; `faults.md` on clocks and pause).
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde_json::json;
+
+use super::*;
+
+fn moment(text: &str) -> DateTime<Utc> {
+    text.parse().expect("a moment")
+}
+
+/// Fifty pauses leave every remaining window as it was; nothing expires or starts meanwhile.
+#[tokio::test]
+async fn pausing_never_costs_time() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let steps = json!([
+        {"parallel": [world.routed("a", "echo"), world.routed("b", "echo"), {"ask": {"key": "q", "prompt": "?"}}]},
+        world.routed("end", "echo"),
+    ]);
+    let run = world.run(&app, steps).await;
+    let granted = app
+        .command(&door(&run, "a", "claim"), &world.runner.token)
+        .await;
+    let token = claim_token(&granted);
+    let left = async |key: &str| {
+        let task = world.task(&app, &run, key).await;
+        moment(text(&task, "task.deadline_at")) - app.now().await
+    };
+    let keys = ["a", "b", "q"];
+    let mut before = Vec::new();
+    for key in keys {
+        before.push(left(key).await);
+    }
+    let begun = app.now().await;
+    for _ in 0..50 {
+        say(&app, &world, &verb(&world, &run, "pause"), json!({}))
+            .await
+            .ok(200);
+        app.advance(Duration::from_secs(7200)).await;
+        say(&app, &world, &verb(&world, &run, "resume"), json!({}))
+            .await
+            .ok(200);
+    }
+    // What was not paused is real time, and counts.
+    let real = app.now().await - begun - chrono::TimeDelta::hours(100);
+    for (key, before) in keys.iter().zip(before) {
+        let lost = before - left(key).await - real;
+        assert!(lost.num_milliseconds().abs() <= 500, "{key} lost {lost}");
+    }
+    let body = json!({"claim_token": token, "content": "done"});
+    app.post(&door(&run, "a", "commit"), &world.runner.token, body)
+        .await
+        .ok(200);
+    app.finish().await;
+}
+
+/// While it is paused a run starts nothing, takes no claim, and settles what is in flight.
+#[tokio::test]
+async fn a_paused_run_settles_and_starts_nothing() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let run = world
+        .run(&app, json!([
+            {"parallel": [world.routed("a", "echo"), world.routed("x", "echo")]},
+            world.routed("b", "echo"),
+        ]))
+        .await;
+    let mut tokens = Vec::new();
+    for key in ["a", "x"] {
+        let granted = app
+            .command(&door(&run, key, "claim"), &world.runner.token)
+            .await;
+        tokens.push((key, claim_token(&granted)));
+    }
+    say(&app, &world, &verb(&world, &run, "resume"), json!({}))
+        .await
+        .expect(409, "not_resumable");
+    let paused = say(&app, &world, &verb(&world, &run, "pause"), json!({}))
+        .await
+        .ok(200);
+    assert_eq!(text(&paused, "run.status"), "paused");
+    say(&app, &world, &verb(&world, &run, "pause"), json!({}))
+        .await
+        .expect(409, "not_pausable");
+    say(&app, &world, &verb(&world, &run, "pause"), json!({"force": "false"}))
+        .await
+        .expect(400, "parameter_invalid");
+    say(&app, &world, &verb(&world, &run, "pause"), json!({"force": true}))
+        .await
+        .ok(200);
+    for (key, token) in tokens {
+        let body = json!({"claim_token": token, "content": "done"});
+        app.post(&door(&run, key, "commit"), &world.runner.token, body)
+            .await
+            .ok(200);
+    }
+    assert_eq!(
+        state(&app, &world, &run).await,
+        "paused a:completed x:completed b:waiting"
+    );
+    say(&app, &world, &verb(&world, &run, "resume"), json!({}))
+        .await
+        .ok(200);
+    assert!(state(&app, &world, &run).await.ends_with("b:dispatched"));
+    app.finish().await;
+}
+
+/// A claim and a pause meet on the park: the one that comes second sees the other.
+#[tokio::test]
+async fn a_claim_does_not_slip_into_a_pause() {
+    let app = TestApp::replicas(3).await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    for _ in 0..20 {
+        let run = world.run(&app, json!([world.routed("a", "echo")])).await;
+        let path = verb(&world, &run, "pause");
+        let claim = door(&run, "a", "claim");
+        let (paused, claimed) = tokio::join!(
+            app.on(1).post(&path, &world.human.token, json!({})),
+            app.on(2).command(&claim, &world.runner.token),
+        );
+        paused.ok(200);
+        app.advance(Duration::from_secs(3600)).await;
+        let shown = world.task(&app, &run, "a").await;
+        let left = moment(text(&shown, "task.deadline_at")) - app.now().await;
+        assert!(left.num_seconds() > 0, "the pause eats nothing: {left}");
+        if claimed.status == 200 {
+            assert!(crate::support::http::find(&shown, "task.claimed_by").is_some());
+        } else {
+            claimed.expect(409, "task_not_claimable");
+        }
+    }
+    app.finish().await;
+}

@@ -1,0 +1,179 @@
+//! Retry, abandon, cancel (`runs.md` §8.3, §8.5; `engine.md` §7).
+
+use serde_json::json;
+
+use super::*;
+
+/// A halt failure holds the run; a retry runs the same row again, one generation later: the old
+/// claim's token applies to nothing.
+#[tokio::test]
+async fn a_halted_call_is_retried() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let run = world
+        .run(&app, json!([call(&world, "a", "halt"), call(&world, "b", "halt")]))
+        .await;
+    let granted = app
+        .command(&door(&run, "a", "claim"), &world.runner.token)
+        .await;
+    let old = claim_token(&granted);
+    let failed = json!({"claim_token": old, "content": "x", "outcome": "failed"});
+    app.post(&door(&run, "a", "commit"), &world.runner.token, failed)
+        .await
+        .ok(200);
+    assert_eq!(
+        state(&app, &world, &run).await,
+        "needs_attention a:failed b:waiting"
+    );
+    assert_eq!(attention(&app, &world, &run).await, "halt_failure a");
+    say(&app, &world, &of_task(&world, &run, "b", "retry"), json!({}))
+        .await
+        .expect(409, "not_retryable");
+    say(&app, &world, &of_task(&world, &run, "a", "retry"), json!({"model": {"model": "x/y"}}))
+        .await
+        .expect(422, "invalid_model");
+    let retried = say(&app, &world, &of_task(&world, &run, "a", "retry"), json!({}))
+        .await
+        .ok(200);
+    assert_eq!(text(&retried, "task.status"), "dispatched");
+    assert_eq!(attention(&app, &world, &run).await, "");
+    let late = json!({"claim_token": old, "content": "late"});
+    app.post(&door(&run, "a", "commit"), &world.runner.token, late)
+        .await
+        .expect(409, "stale_claim");
+    completes(&app, &world, &run, "a").await;
+    completes(&app, &world, &run, "b").await;
+    assert!(state(&app, &world, &run).await.starts_with("completed"));
+    app.finish().await;
+}
+
+/// `engine.md` §7: retry or abandon of a `propagate` failure opens what its skip closed.
+#[tokio::test]
+async fn what_was_skipped_is_opened_again() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let steps = || {
+        json!([
+            {"parallel": [world.routed("a", "echo"), world.routed("x", "echo")]},
+            world.routed("b", "echo"),
+            world.routed("c", "echo"),
+        ])
+    };
+    for word in ["retry", "abandon"] {
+        let run = world.run(&app, steps()).await;
+        fails(&app, &world, &run, "a").await;
+        assert_eq!(
+            state(&app, &world, &run).await,
+            "running a:failed x:dispatched b:skipped c:skipped"
+        );
+        completes(&app, &world, &run, "x").await;
+        assert_eq!(
+            attention(&app, &world, &run).await,
+            "deliverable_unresolved a"
+        );
+        say(&app, &world, &of_task(&world, &run, "a", word), json!({}))
+            .await
+            .ok(200);
+        if word == "retry" {
+            assert_eq!(
+                state(&app, &world, &run).await,
+                "running a:dispatched x:completed b:waiting c:waiting"
+            );
+            completes(&app, &world, &run, "a").await;
+        } else {
+            let a = world.task(&app, &run, "a").await;
+            assert_eq!(text(&a, "task.failure_resolution"), "abandoned");
+        }
+        completes(&app, &world, &run, "b").await;
+        completes(&app, &world, &run, "c").await;
+        assert!(state(&app, &world, &run).await.starts_with("completed"));
+    }
+    app.finish().await;
+}
+
+/// `engine.md` §7: a person hears of a failure while long claims go on, and those go on living.
+#[tokio::test]
+async fn a_failure_holds_early_while_claims_go_on() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let steps = json!([
+        {"parallel": [call(&world, "bad", "halt"), call(&world, "long", "halt"), call(&world, "free", "halt")]},
+        world.routed("end", "echo"),
+    ]);
+    let run = world.run(&app, steps).await;
+    let granted = app
+        .command(&door(&run, "long", "claim"), &world.runner.token)
+        .await;
+    let token = claim_token(&granted);
+    fails(&app, &world, &run, "bad").await;
+    // `free` is not claimed: something may still happen by itself.
+    assert!(state(&app, &world, &run).await.starts_with("running"));
+    assert_eq!(attention(&app, &world, &run).await, "");
+    let granted = app
+        .command(&door(&run, "free", "claim"), &world.runner.token)
+        .await;
+    // The claim was the last thing that could happen by itself.
+    crate::support::fleet::until("the hold", || async {
+        attention(&app, &world, &run).await == "halt_failure bad"
+    })
+    .await;
+    assert!(state(&app, &world, &run).await.starts_with("needs_attention"));
+    for (key, token) in [("long", token), ("free", claim_token(&granted))] {
+        let extend = json!({"claim_token": token, "timeout_ms": 60000});
+        app.post(&door(&run, key, "extend"), &world.runner.token, extend)
+            .await
+            .ok(200);
+        let body = json!({"claim_token": token, "content": "done"});
+        app.post(&door(&run, key, "commit"), &world.runner.token, body)
+            .await
+            .ok(200);
+    }
+    assert_eq!(attention(&app, &world, &run).await, "halt_failure bad");
+    say(&app, &world, &of_task(&world, &run, "bad", "abandon"), json!({}))
+        .await
+        .ok(200);
+    assert!(state(&app, &world, &run).await.ends_with("end:dispatched"));
+    app.finish().await;
+}
+
+/// `runs.md` §8.5: the one cancel that resolves.
+#[tokio::test]
+async fn a_person_ends_a_branch() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let steps = json!([
+        {"parallel": [[world.routed("a", "echo"), world.routed("a2", "echo")], world.routed("b", "echo")]},
+        world.routed("end", "echo"),
+    ]);
+    let run = world.run(&app, steps).await;
+    let granted = app
+        .command(&door(&run, "a", "claim"), &world.runner.token)
+        .await;
+    let token = claim_token(&granted);
+    let canceled = say(&app, &world, &of_task(&world, &run, "a", "cancel"), json!({}))
+        .await
+        .ok(200);
+    assert_eq!(text(&canceled, "task.status"), "canceled");
+    assert_eq!(text(&canceled, "task.failure_resolution"), "canceled");
+    assert_eq!(text(&canceled, "task.error.key"), "task_canceled");
+    assert_eq!(
+        state(&app, &world, &run).await,
+        "running a:canceled a2:canceled b:dispatched end:waiting"
+    );
+    let late = json!({"claim_token": token, "content": "late"});
+    let told = app
+        .post(&door(&run, "a", "commit"), &world.runner.token, late)
+        .await
+        .ok(200);
+    assert_eq!(text(&told, "task.status"), "canceled");
+    say(&app, &world, &of_task(&world, &run, "a", "cancel"), json!({}))
+        .await
+        .expect(409, "already_terminal");
+    completes(&app, &world, &run, "b").await;
+    completes(&app, &world, &run, "end").await;
+    assert!(state(&app, &world, &run).await.starts_with("completed"));
+    say(&app, &world, &of_task(&world, &run, "end", "cancel"), json!({}))
+        .await
+        .expect(409, "not_adjudicable");
+    app.finish().await;
+}
