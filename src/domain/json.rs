@@ -73,6 +73,15 @@ impl Int {
         self.0.parse().ok()
     }
 
+    /// The nearest value of 64 bits: for a bound that everything beyond it exceeds anyway.
+    pub fn saturated(&self) -> i64 {
+        self.as_i64().unwrap_or(if self.0.starts_with('-') {
+            i64::MIN
+        } else {
+            i64::MAX
+        })
+    }
+
     fn digits(&self) -> usize {
         self.0.trim_start_matches('-').len()
     }

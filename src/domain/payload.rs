@@ -19,6 +19,8 @@ pub const MAX_METADATA: usize = 65_536;
 pub const TITLE_CHARS: usize = 200;
 /// How many bytes of a failure's text are kept as its detail.
 pub const DETAIL_BYTES: usize = 256;
+/// The most bytes of a text that are shown as its preview.
+pub const PREVIEW_BYTES: usize = 256;
 
 /// Why a payload is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -166,9 +168,10 @@ fn given<'a>(body: &'a Object, name: &str) -> Option<&'a Value> {
 }
 
 /// SHA-256 of the canonical submission with its defaults filled in; null content, metadata and
-/// title are absent, an explicit null structured value is not.
+/// title are absent, every other explicit null is a value of its own.
 fn digest(body: &Object) -> Option<[u8; 32]> {
     let member = |name| given(body, name).cloned().unwrap_or(Value::Null);
+    let defaulted = |name, default| body.get(name).cloned().unwrap_or(default);
     let present = body.contains_key("structured_content");
     let title = given(body, "title").filter(|t| t.as_str().is_none_or(|t| !t.trim().is_empty()));
     let value = Value::from([
@@ -180,22 +183,9 @@ fn digest(body: &Object) -> Option<[u8; 32]> {
                 .unwrap_or(Value::Null),
         ),
         ("structured_content_present", present.into()),
-        (
-            "result_type",
-            given(body, "result_type")
-                .cloned()
-                .unwrap_or("complete".into()),
-        ),
-        (
-            "outcome",
-            given(body, "outcome")
-                .cloned()
-                .unwrap_or("completed".into()),
-        ),
-        (
-            "is_error",
-            given(body, "is_error").cloned().unwrap_or(false.into()),
-        ),
+        ("result_type", defaulted("result_type", "complete".into())),
+        ("outcome", defaulted("outcome", "completed".into())),
+        ("is_error", defaulted("is_error", false.into())),
         ("title", title.cloned().unwrap_or(Value::Null)),
         ("metadata", member("metadata")),
     ]);
@@ -204,7 +194,7 @@ fn digest(body: &Object) -> Option<[u8; 32]> {
 }
 
 fn read_outcome(body: &Object) -> Result<Outcome, Refusal> {
-    match given(body, "outcome").map(Value::as_str) {
+    match body.get("outcome").map(Value::as_str) {
         None | Some(Some("completed")) => Ok(Outcome::Completed),
         Some(Some("failed")) => Ok(Outcome::Failed),
         Some(_) => Err(Refusal::InvalidOutcome),
@@ -212,12 +202,13 @@ fn read_outcome(body: &Object) -> Result<Outcome, Refusal> {
 }
 
 fn read_payload(body: &Object, outcome: Outcome, blocks: Blocks) -> Result<Payload, Refusal> {
-    let is_error = given(body, "is_error")
+    let is_error = body
+        .get("is_error")
         .and_then(Value::as_bool)
         .unwrap_or(false);
     let metadata = read_metadata(given(body, "metadata"))?;
     let title = read_title(given(body, "title"))?;
-    match given(body, "result_type").map(Value::as_str) {
+    match body.get("result_type").map(Value::as_str) {
         None | Some(Some("complete")) => {}
         Some(_) => return Err(Refusal::InvalidResultType),
     }
@@ -315,8 +306,8 @@ fn read_block(blocks: &mut Blocks, at: usize, item: &Value) -> Result<(), Refusa
             blocks.stored.push(stored);
             Ok(())
         }
-        Some(_) => Err(Refusal::UnsupportedContentKind { at }),
-        None => Err(invalid(at, ".type is required: `text` or `resource_link`")),
+        Some(Some(_)) => Err(Refusal::UnsupportedContentKind { at }),
+        Some(None) | None => Err(invalid(at, ".type must be `text` or `resource_link`")),
     }
 }
 

@@ -95,8 +95,11 @@ impl Frame {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn read(frame: &Object) -> Result<Self, Refusal> {
-        let size = Value::Object(frame.clone())
+    pub fn read(value: &Value) -> Result<Self, Refusal> {
+        let frame = value
+            .as_object()
+            .ok_or_else(|| invalid(" must be an object"))?;
+        let size = value
             .canonical()
             .map_err(|why| invalid(format!(": {why}")))?;
         if size.as_str().len() > MAX_FRAME {
@@ -274,7 +277,7 @@ mod tests {
     fn read(text: &str) -> Result<Frame, Refusal> {
         let text = text.replace("RUN", RUN);
         let value = json::parse(text.as_bytes()).unwrap();
-        Frame::read(value.as_object().unwrap())
+        Frame::read(&value)
     }
 
     fn written(text: &str) -> String {

@@ -82,6 +82,11 @@ async fn addressing_is_judged_before_the_token() {
             400,
             "parameter_invalid",
         ),
+        (
+            json!({"claim_token": token, "is_error": null}),
+            400,
+            "parameter_invalid",
+        ),
     ] {
         s.commit(body).await.expect(status, code);
     }
@@ -327,6 +332,7 @@ async fn a_refused_payload_leaves_the_park_standing() {
     for (member, value, code) in [
         ("outcome", json!("maybe"), "invalid_outcome"),
         ("outcome", json!(1), "invalid_outcome"),
+        ("outcome", json!(null), "invalid_outcome"),
         (
             "content",
             json!([{"type": "image", "data": "x"}]),
@@ -360,6 +366,16 @@ async fn a_refused_payload_leaves_the_park_standing() {
         ),
         ("content", json!(["x"]), "invalid_content"),
         ("content", json!([{"text": "x"}]), "invalid_content"),
+        (
+            "content",
+            json!([{"type": 7, "text": "x"}]),
+            "invalid_content",
+        ),
+        (
+            "content",
+            json!([{"type": null, "text": "x"}]),
+            "invalid_content",
+        ),
         (
             "content",
             json!([{"type": "text", "text": 1}]),
@@ -398,6 +414,7 @@ async fn a_refused_payload_leaves_the_park_standing() {
         ("title", json!(5), "invalid_title"),
         ("result_type", json!("partial"), "invalid_result_type"),
         ("result_type", json!(1), "invalid_result_type"),
+        ("result_type", json!(null), "invalid_result_type"),
     ] {
         let mut body = json!({"claim_token": token});
         body[member] = value;

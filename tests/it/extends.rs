@@ -94,13 +94,19 @@ async fn refusals_come_in_protocol_order_and_change_nothing() {
     )
     .await
     .expect(409, "not_claimant");
-    let huge = format!(
-        r#"{{"claim_token":"{token}","timeout_ms":{}}}"#,
-        "9".repeat(39)
-    );
-    app.post(&door(&run, "a", "extend"), &world.runner.token, huge)
-        .await
-        .expect(422, "invalid_timeout_ms");
+    // An integer is one however large, and a large one is too long (§10, rows 2 and 5).
+    for (proof, sign, status, code) in [
+        (token.as_str(), "", 409, "extension_too_long"),
+        ("junk", "", 409, "not_claimant"),
+        (token.as_str(), "-", 422, "invalid_timeout_ms"),
+    ] {
+        for digits in ["9223372036854775808", &"9".repeat(39)] {
+            let huge = format!(r#"{{"claim_token":"{proof}","timeout_ms":{sign}{digits}}}"#);
+            app.post(&door(&run, "a", "extend"), &world.runner.token, huge)
+                .await
+                .expect(status, code);
+        }
+    }
     extend(
         &app,
         &world,

@@ -123,7 +123,7 @@ async fn a_frame_travels_to_the_feed_of_its_run() {
 /// Holds the cadence slot of a frame, as a frame just before it would.
 async fn hold_slot(app: &TestApp, world: &World, frame: &serde_json::Value) {
     let value = json::parse(frame.to_string().as_bytes()).unwrap();
-    let frame = Frame::read(value.as_object().unwrap()).unwrap();
+    let frame = Frame::read(&value).unwrap();
     let slot = progress::slot(world.runner.public_id, &frame);
     let bus = &app.app().bus;
     assert!(bus.try_slot(&slot, Duration::from_secs(60)).await);
@@ -259,7 +259,7 @@ async fn what_is_no_frame_is_refused() {
     for mistyped in [json!(null), json!(5), json!([]), json!("x")] {
         send(&app, token, &mistyped)
             .await
-            .expect(400, "parameter_invalid");
+            .expect(422, "invalid_frame");
     }
     for bad in [
         json!({}),

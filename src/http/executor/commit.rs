@@ -52,7 +52,7 @@ async fn commit_claim(
 
 fn check_is_error(body: &Object) -> Result<(), ApiError> {
     match body.get("is_error") {
-        None | Some(Value::Null | Value::Bool(_)) => Ok(()),
+        None | Some(Value::Bool(_)) => Ok(()),
         Some(_) => Err(ApiError::parameter_invalid(
             "is_error",
             "is_error must be a boolean",

@@ -204,10 +204,11 @@ async fn extend_claim(
 ) -> Result<Answer<Extended>, ApiError> {
     let (run, task) = (params::public_id(&run)?, params::task_key(&task)?);
     let token = token_member(&body)?.unwrap_or_default().to_owned();
-    let timeout_ms = body
-        .get("timeout_ms")
-        .and_then(Value::as_i64)
-        .filter(|n| *n >= 1);
+    let timeout_ms = match body.get("timeout_ms") {
+        // However long: what is too long is judged behind the claim.
+        Some(Value::Int(n)) => Some(n.saturated()).filter(|n| *n >= 1),
+        _ => None,
+    };
     let Some(timeout_ms) = timeout_ms else {
         claim::exists(&app, &caller, run, &task).await?;
         return Err(ApiError::unprocessable(

@@ -7,7 +7,6 @@ use axum::routing::post;
 
 use crate::app::App;
 use crate::commands::progress;
-use crate::domain::json::Value;
 use crate::domain::progress::Frame;
 use crate::http::auth::ExecutorCaller;
 use crate::http::body::Body;
@@ -27,11 +26,7 @@ async fn take(
 ) -> Result<StatusCode, ApiError> {
     let frame = match body.get("frame") {
         None => return Err(ApiError::parameter_missing("frame")),
-        Some(Value::Object(frame)) => Frame::read(frame).map_err(|refusal| refusal.answer())?,
-        Some(_) => {
-            let takes = "frame must be an object";
-            return Err(ApiError::parameter_invalid("frame", takes));
-        }
+        Some(frame) => Frame::read(frame).map_err(|refusal| refusal.answer())?,
     };
     progress::take(&app, &caller, frame).await?;
     Ok(StatusCode::ACCEPTED)
