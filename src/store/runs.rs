@@ -596,6 +596,36 @@ pub struct Turn {
     pub failure_reason_key: Option<String>,
 }
 
+/// What runners did to the outside for a run (`runs.md` §6).
+#[derive(Debug, Clone, Serialize)]
+pub struct RunnerEffects {
+    /// Whether it is known.
+    pub status: &'static str,
+    /// By runner.
+    pub runners: [ExecutorRef; 0],
+    /// Why it is not.
+    pub reason: &'static str,
+}
+
+/// Effects are not gathered yet; an empty list without a reason would say that there were none.
+const RUNNER_EFFECTS: RunnerEffects = RunnerEffects {
+    status: "unavailable",
+    runners: [],
+    reason: "not_collected",
+};
+
+/// The inputs that wait for a run's turn (`conversations.md` §4).
+#[derive(Debug, Clone, Serialize)]
+pub struct InputQueue {
+    /// How many may wait.
+    pub limit: u32,
+    /// How many do.
+    pub held: u32,
+}
+
+/// Nothing can be put into a waiting room yet.
+const INPUT_QUEUE: InputQueue = InputQueue { limit: 16, held: 0 };
+
 /// A run's document (`runs.md` §6).
 #[derive(Debug, Clone, Serialize)]
 pub struct RunDocument {
@@ -625,6 +655,10 @@ pub struct RunDocument {
     pub prompt_mechanism: Option<String>,
     /// The default runner.
     pub default_runner: Option<ExecutorRef>,
+    /// What its runners did.
+    pub runner_effects: RunnerEffects,
+    /// Its waiting room.
+    pub input_queue: InputQueue,
     /// The standing attention.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionView>,
@@ -699,6 +733,8 @@ impl RunDocument {
                     executor_public_id: PublicId(id),
                     display_name: row.get("runner_name"),
                 }),
+            runner_effects: RUNNER_EFFECTS,
+            input_queue: INPUT_QUEUE,
             attention,
             task_progress,
             tasks,

@@ -8,6 +8,7 @@ use super::rows;
 use super::{Error, Sql, Store};
 use crate::domain::event;
 use crate::domain::json::{Canonical, Value};
+use crate::domain::payload;
 use crate::domain::time::At;
 use crate::domain::words::{
     FailureResolution, Lifetime, OnFailure, Role, TaskKind, TaskStatus, Visibility, Wake,
@@ -269,6 +270,9 @@ pub struct Bodies {
     /// The text of a result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// Its beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_preview: Option<String>,
     /// A result's blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<Canonical>,
@@ -335,12 +339,16 @@ impl Store {
         row.map(|row| {
             let text = |column: &str| row.get::<_, Option<String>>(column).map(Canonical::trusted);
             let content = text("content");
+            let output =
+                output(content.as_ref()).or_else(|| answered_nothing(&row).then(String::new));
             Ok(TaskDetail {
                 task: TaskView::from_row(&row)?,
                 bodies: Bodies {
                     tool_input: text("tool_input"),
-                    output: output(content.as_ref())
-                        .or_else(|| answered_nothing(&row).then(String::new)),
+                    output_preview: output
+                        .as_deref()
+                        .map(|text| payload::cut(text, payload::PREVIEW_BYTES).to_owned()),
+                    output,
                     content,
                     structured_content: text("structured"),
                     title: row.get("title"),

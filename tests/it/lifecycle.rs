@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::support::fleet::until;
 use crate::support::seed::{World, claim_token, door};
-use crate::support::{OPERATOR, TestApp, at, items, text};
+use crate::support::{OPERATOR, TestApp, at, find, items, text};
 
 #[tokio::test]
 async fn a_chain_of_calls_travels_the_whole_way() {
@@ -81,6 +81,39 @@ async fn a_chain_of_calls_travels_the_whole_way() {
     let task = world.task(&app, &run, "b").await;
     assert_eq!(text(&task, "task.output"), "did b");
     assert!(at(&task, "task.structured_content").is_null());
+    app.finish().await;
+}
+
+/// `runs.md` §6: what the full read has whatever the run did. `steps.md` §8: a preview is the
+/// beginning of the output, whole characters only.
+#[tokio::test]
+async fn full_reads_have_all_their_members() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let steps = json!([world.routed("a", "echo"), world.routed("b", "echo")]);
+    let run = world.run(&app, steps).await;
+    let shown = world.show(&app, &run).await;
+    assert!(at(&shown, "run.default_runner").is_null());
+    assert_eq!(text(&shown, "run.runner_effects.status"), "unavailable");
+    assert!(items(&shown, "run.runner_effects.runners").is_empty());
+    assert!(!text(&shown, "run.runner_effects.reason").is_empty());
+    assert_eq!(at(&shown, "run.input_queue.limit").as_i64(), Some(16));
+    assert_eq!(at(&shown, "run.input_queue.held").as_i64(), Some(0));
+    let task = world.task(&app, &run, "a").await;
+    assert!(find(&task, "task.output_preview").is_none(), "{task:?}");
+    for (key, said, preview) in [
+        ("a", "\u{e9}".repeat(200), "\u{e9}".repeat(128)),
+        ("b", String::new(), String::new()),
+    ] {
+        let token = world.claim(&app, &run, key).await;
+        let body = json!({"claim_token": token, "content": said});
+        app.post(&door(&run, key, "commit"), &world.runner.token, body)
+            .await
+            .ok(200);
+        let task = world.task(&app, &run, key).await;
+        assert_eq!(text(&task, "task.output"), said);
+        assert_eq!(text(&task, "task.output_preview"), preview);
+    }
     app.finish().await;
 }
 
