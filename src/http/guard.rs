@@ -7,7 +7,9 @@
 //! - whatever a handler does, the client gets the error envelope: 503 when it takes too long, 500
 //!   when it panics, 408 when the client sends its body too slowly;
 //! - a log line has no body, no query and no token; a metric has no id, only the route template;
-//! - a handler that is given up is dropped: what must end once begun is spawned by the command.
+//! - a handler that is given up is dropped: what must end once begun is spawned by the command;
+//! - a client that is answered while it still sends can read the answer: what it sends is taken and
+//!   thrown away for a while, up to [`DRAINED_BYTES`] and [`DRAIN`].
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -31,6 +33,11 @@ use tracing::Instrument as _;
 use super::{ApiError, request_id};
 use crate::app::App;
 use crate::telemetry;
+
+/// The most bytes that are read of a body nobody wants, so that its client gets to its answer.
+pub const DRAINED_BYTES: usize = 32 * 1024 * 1024;
+/// How long that may take.
+pub const DRAIN: Duration = Duration::from_secs(10);
 
 /// Bounds of one request.
 #[derive(Debug, Clone, Copy)]
@@ -168,11 +175,14 @@ impl Guard {
         let limit = self.body_limit(request.headers());
         let reading = Arc::new(Reading::new(limit));
         let handed = reading.clone();
+        // Asked whether to send its body, a client has not begun before somebody reads it.
+        let is_sent = !request.headers().contains_key(header::EXPECT);
         let request = request.map(|inner| {
             Body::new(TimedBody {
                 inner,
                 over: Box::pin(tokio::time::sleep(limit)),
                 reading: handed,
+                is_sent,
             })
         });
         (request, Some(reading))
@@ -254,7 +264,8 @@ impl Reading {
         }
     }
 
-    fn end(&self, state: u8) {
+    /// Whether this is what ended it.
+    fn end(&self, state: u8) -> bool {
         let first =
             self.state
                 .compare_exchange(UNDER_WAY, state, Ordering::AcqRel, Ordering::Acquire);
@@ -262,6 +273,7 @@ impl Reading {
             // One waiter; a permit is kept if it does not wait yet.
             self.changed.notify_one();
         }
+        first.is_ok()
     }
 
     fn is_late(&self) -> bool {
@@ -285,6 +297,7 @@ struct TimedBody {
     inner: Body,
     over: Pin<Box<Sleep>>,
     reading: Arc<Reading>,
+    is_sent: bool,
 }
 
 impl HttpBody for TimedBody {
@@ -295,9 +308,12 @@ impl HttpBody for TimedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        self.is_sent = true;
         let frame = Pin::new(&mut self.inner).poll_frame(cx);
         match &frame {
-            Poll::Ready(None | Some(Err(_))) => self.reading.end(ENDED),
+            Poll::Ready(None | Some(Err(_))) => {
+                self.reading.end(ENDED);
+            }
             Poll::Ready(Some(Ok(_))) => {}
             Poll::Pending => {
                 if self.over.as_mut().poll(cx).is_ready() {
@@ -320,8 +336,32 @@ impl HttpBody for TimedBody {
 
 impl Drop for TimedBody {
     fn drop(&mut self) {
-        self.reading.end(ENDED);
+        if self.reading.end(ENDED)
+            && self.is_sent
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            // A connection that is closed under bytes on their way is reset, and a reset overtakes
+            // the answer (RFC 9112 §9.6).
+            let rest = std::mem::take(&mut self.inner);
+            runtime.spawn(tokio::time::timeout(DRAIN, drain(rest)));
+        }
     }
+}
+
+/// Reads what a client still sends, and keeps nothing.
+async fn drain(mut body: Body) {
+    let mut left = DRAINED_BYTES;
+    while let Some(Ok(frame)) = next_frame(&mut body).await {
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        let Some(rest) = left.checked_sub(bytes) else {
+            return;
+        };
+        left = rest;
+    }
+}
+
+async fn next_frame(body: &mut Body) -> Option<Result<Frame<Bytes>, axum::Error>> {
+    std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await
 }
 
 /// What is logged and measured of a request.

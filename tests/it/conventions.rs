@@ -188,6 +188,59 @@ async fn a_body_of_more_than_2_mib_is_refused_whoever_says_its_length() {
     app.finish().await;
 }
 
+/// §4: a client that sends first and reads then is told 413, or 401, however much it sends (up to
+/// what a server takes of a body it does not want), and its connection serves the next request.
+#[tokio::test]
+async fn a_client_that_still_sends_gets_to_its_refusal() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let app = TestApp::start().await;
+    let f = app.fixture().await;
+    let size = 24 * 1024 * 1024;
+    let chunk = vec![b'x'; 64 * 1024];
+    for (token, status) in [(f.runner.token.as_str(), "413"), ("nobody", "401")] {
+        for chunked in [false, true] {
+            let mut socket = tokio::net::TcpStream::connect(app.base.trim_start_matches("http://"))
+                .await
+                .unwrap();
+            let length = if chunked {
+                "transfer-encoding: chunked".to_owned()
+            } else {
+                format!("content-length: {size}")
+            };
+            let head = format!(
+                "PUT {ANNOUNCEMENT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
+                 content-type: application/json\r\n{length}\r\n\r\n"
+            );
+            socket.write_all(head.as_bytes()).await.unwrap();
+            for _ in 0..size / chunk.len() {
+                if chunked {
+                    let size = format!("{:x}\r\n", chunk.len());
+                    socket.write_all(size.as_bytes()).await.unwrap();
+                }
+                socket.write_all(&chunk).await.expect("no reset");
+                if chunked {
+                    socket.write_all(b"\r\n").await.unwrap();
+                }
+            }
+            if chunked {
+                socket.write_all(b"0\r\n\r\n").await.unwrap();
+            }
+            socket
+                .write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+                .await
+                .expect("the connection is still there");
+            let mut answers = String::new();
+            socket.read_to_string(&mut answers).await.unwrap();
+            let statuses: Vec<&str> = answers
+                .match_indices("HTTP/1.1 ")
+                .map(|(at, start)| &answers[at + start.len()..][..3])
+                .collect();
+            assert_eq!(statuses, [status, "200"], "chunked: {chunked}");
+        }
+    }
+    app.finish().await;
+}
+
 /// A stranger is refused by its head alone: no byte of its body is waited for.
 #[tokio::test]
 async fn authentication_comes_before_the_body() {
