@@ -1,16 +1,17 @@
 //! The `nexus` binary: arguments, then the library.
 //!
-//! Commands that a process *is* (`serve`, `migrate`, `dev`) read the configuration; commands that
-//! a person types at a server (`runs`, `inbox`, `admin`, `runner`, `demo`) are `nexus::cli`.
+//! Commands that a process *is* (`serve`, `migrate`, `operator-token`, `dev`) read the configuration;
+//! commands that a person types at a server (`runs`, `inbox`, `admin`, `runner`, `demo`) are `nexus::cli`.
 
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Args as _, Command, CommandFactory as _, FromArgMatches as _};
 use nexus::cli::{self, Cli};
+use nexus::commands::provision::{self, tokens};
 use nexus::config::{self, Config, Source};
 use nexus::dev::{run, test_services};
 use nexus::serve::options;
-use nexus::store::migrate;
+use nexus::store::{Store, migrate};
 use nexus::telemetry::{self, chain};
 
 /// Many small, short-lived allocations on many threads: measurably better than the system's.
@@ -20,6 +21,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// What a command came to (`conventions.md` §1).
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
+const NOT_FOUND: u8 = 3;
 
 fn main() -> ExitCode {
     // Two providers could be linked; this is the one.
@@ -36,6 +38,7 @@ fn own_commands() -> Vec<Command> {
     vec![
         options::serve_command(),
         options::migrate_command(),
+        options::operator_token_command(),
         run::Arguments::augment_args(
             Command::new("dev")
                 .about("Private servers, a replica, a runner and a demo run; until Ctrl-C"),
@@ -57,6 +60,7 @@ fn run_own(own: Vec<Command>) -> ExitCode {
     let outcome = match matches.subcommand() {
         Some(("serve", matches)) => serve(matches),
         Some(("migrate", matches)) => migrate(matches),
+        Some(("operator-token", matches)) => operator_token(matches),
         Some(("dev", matches)) => dev(matches),
         Some(("test-services", matches)) => test_servers(matches),
         _ => Ok(ExitCode::from(USAGE)),
@@ -117,6 +121,44 @@ fn migrate(matches: &ArgMatches) -> Result<ExitCode, config::Error> {
             })
         }
         Err(error) => Ok(failed(&error)),
+    }
+}
+
+/// Bootstrap: the first operator token of a deployment can be asked of no server.
+fn operator_token(matches: &ArgMatches) -> Result<ExitCode, config::Error> {
+    let Some((verb, matches)) = matches.subcommand() else {
+        return Ok(ExitCode::from(USAGE));
+    };
+    let source = options::source(matches, Source::environment())?;
+    let store = Store::new(&config::database(&source)?)?;
+    let text = |name: &str| {
+        let given = matches.try_get_one::<String>(name).ok().flatten();
+        given.cloned().unwrap_or_default()
+    };
+    let outcome = runtime()?.block_on(async {
+        match verb {
+            "create" => tokens::create_operator(&store, &text("label"))
+                .await
+                .map(|token| ("token", token)),
+            _ => tokens::revoke_operator(&store, &text("lookup"))
+                .await
+                .map(|()| ("revoked", text("lookup"))),
+        }
+    });
+    match outcome {
+        Ok((name, value)) if matches.get_flag("json") => {
+            println!("{}", serde_json::json!({ name: value }));
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok((_, value)) => {
+            println!("{value}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(provision::Error::Refused(_)) => {
+            eprintln!("nexus: there is no operator token of that look-up part");
+            Ok(ExitCode::from(NOT_FOUND))
+        }
+        Err(provision::Error::Fault(fault)) => Ok(failed(&fault)),
     }
 }
 

@@ -148,13 +148,44 @@ pub fn serve_command() -> Command {
 /// The subcommand `migrate`, with the flags of the database.
 pub fn migrate_command() -> Command {
     let about = "Brings the database's schema up to date";
-    let database = |v: &Variable| v.name.starts_with("NEXUS_D") && v.mask == Mask::Password;
-    with_variables(Command::new("migrate").about(about), database).arg(
+    with_variables(Command::new("migrate").about(about), is_of_database).arg(
         Arg::new("check")
             .long("check")
             .num_args(0)
             .help("Change nothing; exit 1 when migrations are due"),
     )
+}
+
+/// The subcommand `operator-token`: the bearers of operators, straight in the database, for a
+/// deployment that has none yet (`conventions.md` §1).
+pub fn operator_token_command() -> Command {
+    let json = Arg::new("json")
+        .long("json")
+        .num_args(0)
+        .help("Print one JSON object");
+    let label = Arg::new("label")
+        .long("label")
+        .value_name("TEXT")
+        .default_value("")
+        .help("Whose it is, for people");
+    let lookup = Arg::new("lookup")
+        .value_name("LOOKUP")
+        .required(true)
+        .help("The 16 characters behind `sk-nexus-o1-`");
+    let create = Command::new("create")
+        .about("Mints one and prints it, this once")
+        .args([label, json.clone()]);
+    let revoke = Command::new("revoke")
+        .about("Ends one")
+        .args([lookup, json]);
+    Command::new("operator-token")
+        .about("The operators' own tokens, straight in the database")
+        .subcommand_required(true)
+        .subcommands([create, revoke].map(|c| with_variables(c, is_of_database)))
+}
+
+fn is_of_database(variable: &Variable) -> bool {
+    variable.name.starts_with("NEXUS_D") && variable.mask == Mask::Password
 }
 
 fn with_variables(command: Command, wanted: impl Fn(&Variable) -> bool) -> Command {

@@ -581,6 +581,50 @@ fn the_printed_configuration_hides_secrets() {
     assert!(text.contains("NEXUS_OPERATOR_TOKEN=***\n"), "{text}");
 }
 
+/// `operating.md` §2, `conventions.md` §1: the first operator token comes straight from the
+/// database, and opens the operator plane until it is revoked.
+#[tokio::test]
+async fn an_operator_token_is_minted_and_revoked_from_the_command_line() {
+    let scratch = Scratch::migrated().await;
+    let server = Server::start(scratch.config(&[])).await.unwrap();
+    server.ready().await;
+    let run = |args: &[&str]| {
+        let mut command = command(&["operator-token"]);
+        command.args(args).env("NEXUS_DATABASE_URL", &scratch.url);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), said)
+    };
+    let (code, plain) = run(&["create", "--label", "ada"]);
+    assert_eq!(code, Some(0));
+    let plain = plain.trim_end().to_owned();
+    let (code, object) = run(&["create", "--json"]);
+    assert_eq!(code, Some(0));
+    let object: serde_json::Value = serde_json::from_str(&object).unwrap();
+    let labels = "SELECT count(*) FROM operator_tokens WHERE label = 'ada'";
+    assert_eq!(scratch.count(labels).await, 1);
+    let status = async |token: &str| {
+        let mut wire = Wire::open(server.addr).await;
+        wire.send(&format!(
+            "GET /operator_api/v1/accounts HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer {token}\r\n\r\n"
+        ))
+        .await;
+        wire.answer().await.unwrap().status
+    };
+    for token in [plain.as_str(), object["token"].as_str().unwrap()] {
+        assert!(token.starts_with("sk-nexus-o1-"), "{token}");
+        assert_eq!(status(token).await, 200);
+    }
+    let lookup = plain.split('-').nth(3).unwrap();
+    let (code, said) = run(&["revoke", lookup]);
+    assert_eq!((code, said.trim_end()), (Some(0), lookup));
+    assert_eq!(status(&plain).await, 401);
+    assert_eq!(run(&["revoke", "0123456789abcdef"]).0, Some(3));
+    assert_eq!(run(&["mint"]).0, Some(2));
+    server.kill();
+    scratch.finish().await;
+}
+
 #[tokio::test]
 async fn migrate_check_tells_by_its_exit_code() {
     let scratch = Scratch::empty().await;
