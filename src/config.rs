@@ -359,8 +359,62 @@ pub struct Http {
     pub admin_listen: SocketAddr,
     /// Origins that browsers may call from.
     pub cors_origins: Vec<String>,
-    /// Rate limits per family: the default budget, and named ones; none when off.
-    pub rate_limits: Option<BTreeMap<String, u64>>,
+    /// Requests a minute; none when off.
+    pub rate_limits: Option<RateLimits>,
+}
+
+/// Budgets of requests a minute and credential, by family of resources (`conventions.md` §9).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RateLimits {
+    /// What is configured; the rest has its documented budget.
+    named: BTreeMap<&'static str, u64>,
+}
+
+impl RateLimits {
+    /// The family of whatever has none of its own; its budget is that of families without one.
+    pub const DEFAULT: &str = "default";
+
+    const BUDGET: u64 = 6_000;
+
+    /// Every family, and its budget where that is not the default.
+    const FAMILIES: &[(&str, Option<u64>)] = &[
+        (Self::DEFAULT, None),
+        ("awaits", None),
+        ("cable", None),
+        ("claim_status", Some(600)),
+        ("conversations", None),
+        ("executor", None),
+        ("executors", None),
+        ("models", None),
+        ("operator", Some(600)),
+        ("preview", Some(30)),
+        ("progress", Some(10_000)),
+        ("runs", None),
+        ("uploads", None),
+        ("workspaces", None),
+    ];
+
+    fn entry(name: &str) -> Option<(&'static str, Option<u64>)> {
+        Self::FAMILIES
+            .iter()
+            .find(|(family, _)| *family == name)
+            .copied()
+    }
+
+    /// The family of that name.
+    pub fn family(name: &str) -> Option<&'static str> {
+        Self::entry(name).map(|(family, _)| family)
+    }
+
+    /// What one credential may ask of a family in a minute.
+    pub fn budget(&self, family: &str) -> u64 {
+        self.named
+            .get(family)
+            .copied()
+            .or_else(|| Self::entry(family)?.1)
+            .or_else(|| self.named.get(Self::DEFAULT).copied())
+            .unwrap_or(Self::BUDGET)
+    }
 }
 
 /// What a replica does.
@@ -583,32 +637,64 @@ fn http(source: &Source) -> Result<Http, Error> {
     Ok(Http {
         listen: source.parsed("NEXUS_LISTEN", default, takes)?,
         admin_listen: source.parsed("NEXUS_ADMIN_LISTEN", admin, takes)?,
-        cors_origins: source
-            .get("NEXUS_CORS_ORIGINS")
-            .map(|list| list.split(',').map(|o| o.trim().to_owned()).collect())
-            .unwrap_or_default(),
+        cors_origins: cors_origins(source)?,
         rate_limits: rate_limits(source)?,
     })
 }
 
-fn rate_limits(source: &Source) -> Result<Option<BTreeMap<String, u64>>, Error> {
+/// Exact origins, as browsers write them: a scheme, a host, perhaps a port.
+fn cors_origins(source: &Source) -> Result<Vec<String>, Error> {
+    let name = "NEXUS_CORS_ORIGINS";
+    let is_origin = |origin: &str| {
+        let graphic = origin.bytes().all(|b| b.is_ascii_graphic());
+        let lower = !origin.bytes().any(|b| b.is_ascii_uppercase());
+        let parts = origin.split_once("://");
+        let exact = parts.is_some_and(|(scheme, host)| {
+            !scheme.is_empty() && !host.is_empty() && !host.contains(['/', '*', '?', '#', '@'])
+        });
+        graphic && lower && exact
+    };
+    let Some(list) = source.get(name) else {
+        return Ok(Vec::new());
+    };
+    list.split(',')
+        .map(str::trim)
+        .map(|origin| {
+            let takes = "takes exact origins such as https://app.example:8443, by comma, not";
+            is_origin(origin)
+                .then(|| origin.to_owned())
+                .ok_or_else(|| Error::new(name, format!("{takes} `{origin}`")))
+        })
+        .collect()
+}
+
+fn rate_limits(source: &Source) -> Result<Option<RateLimits>, Error> {
     let name = "NEXUS_RATE_LIMITS";
+    let read = |pair: &str| {
+        let (family, n) = pair.split_once('=')?;
+        let n = n.trim().parse().ok().filter(|n| *n > 0)?;
+        Some((RateLimits::family(family.trim())?, n))
+    };
     match source.get(name) {
         Some("off") => Ok(None),
-        None => Ok(Some(BTreeMap::new())),
-        Some(list) => list
-            .split(',')
-            .map(|pair| {
-                pair.split_once('=')
-                    .and_then(|(family, n)| {
-                        Some((family.trim().to_owned(), n.trim().parse().ok()?))
+        None => Ok(Some(RateLimits::default())),
+        Some(list) => {
+            let named = list
+                .split(',')
+                .map(|pair| {
+                    read(pair).ok_or_else(|| {
+                        let families: Vec<_> =
+                            RateLimits::FAMILIES.iter().map(|(name, _)| *name).collect();
+                        let families = families.join(", ");
+                        let takes = format!(
+                            "takes `off` or family=n,… (1 or more a minute; {families}), not `{pair}`"
+                        );
+                        Error::new(name, takes)
                     })
-                    .ok_or_else(|| {
-                        Error::new(name, format!("takes `off` or family=n,…, not `{pair}`"))
-                    })
-            })
-            .collect::<Result<_, _>>()
-            .map(Some),
+                })
+                .collect::<Result<_, _>>()?;
+            Ok(Some(RateLimits { named }))
+        }
     }
 }
 
@@ -687,6 +773,68 @@ mod tests {
         ] {
             let refused = text.parse::<Place>().unwrap_err();
             assert_eq!(refused.variable, BLOB_URL, "{text}");
+        }
+    }
+
+    fn http_of(name: &str, value: &str) -> Result<Http, Error> {
+        http(&Source::of([(name.to_owned(), value.to_owned())]))
+    }
+
+    #[test]
+    fn budgets_are_those_of_the_table_unless_named() {
+        let of = |value: &str, family: &str| {
+            let http = http_of("NEXUS_RATE_LIMITS", value).unwrap();
+            http.rate_limits.map(|limits| limits.budget(family))
+        };
+        for (family, budget) in [
+            ("default", 6_000),
+            ("runs", 6_000),
+            ("executor", 6_000),
+            ("claim_status", 600),
+            ("progress", 10_000),
+            ("preview", 30),
+            ("operator", 600),
+        ] {
+            assert_eq!(of("", family), Some(budget), "{family}");
+            assert_eq!(of("off", family), None);
+        }
+        let named = "default=7, runs=3,operator=9";
+        assert_eq!(of(named, "runs"), Some(3));
+        assert_eq!(of(named, "executor"), Some(7));
+        assert_eq!(of(named, "operator"), Some(9));
+        assert_eq!(of(named, "claim_status"), Some(600));
+        for wrong in [
+            "on", "runs", "runs=", "runs=0", "runs=-1", "rums=1", "runs=1,",
+        ] {
+            let refused = http_of("NEXUS_RATE_LIMITS", wrong).unwrap_err();
+            assert_eq!(refused.variable, "NEXUS_RATE_LIMITS", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn origins_are_exact() {
+        let read = |value: &str| http_of("NEXUS_CORS_ORIGINS", value).map(|h| h.cors_origins);
+        let listed = read("https://app.example, http://localhost:5173,tauri://x").unwrap();
+        assert_eq!(
+            listed,
+            ["https://app.example", "http://localhost:5173", "tauri://x"]
+        );
+        assert!(read("").unwrap().is_empty());
+        for wrong in [
+            "*",
+            "null",
+            "app.example",
+            "https://*.example",
+            "https://app.example/",
+            "https://App.example",
+            "https://",
+            "https://a,",
+        ] {
+            assert_eq!(
+                read(wrong).unwrap_err().variable,
+                "NEXUS_CORS_ORIGINS",
+                "{wrong}"
+            );
         }
     }
 

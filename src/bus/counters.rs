@@ -26,26 +26,36 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// Charges in Redis; none when it does not answer in time.
-pub(super) async fn charge(link: &Link, key: &str, window: Duration) -> Option<Charge> {
-    let name = link.names().rate(key);
+pub(super) async fn charge<const N: usize>(
+    link: &Link,
+    keys: [&str; N],
+    window: Duration,
+) -> Option<[Charge; N]> {
     let mut pipe = redis::pipe();
-    pipe.atomic()
-        .cmd("SET")
-        .arg(&name)
-        .arg(0)
-        .arg("PX")
-        .arg(millis(window))
-        .arg("NX")
-        .ignore()
-        .cmd("INCR")
-        .arg(&name)
-        .cmd("PTTL")
-        .arg(&name);
-    let (count, left): (u64, i64) = link.ask(COUNT_WITHIN, &pipe).await?;
-    Some(Charge {
-        count,
-        resets_in: u64::try_from(left).map_or(window, Duration::from_millis),
-    })
+    pipe.atomic();
+    for key in keys {
+        let name = link.names().rate(key);
+        pipe.cmd("SET")
+            .arg(&name)
+            .arg(0)
+            .arg("PX")
+            .arg(millis(window))
+            .arg("NX")
+            .ignore()
+            .cmd("INCR")
+            .arg(&name)
+            .cmd("PTTL")
+            .arg(&name);
+    }
+    let answers: Vec<i64> = link.ask(COUNT_WITHIN, &pipe).await?;
+    let charges: Vec<Charge> = answers
+        .chunks_exact(2)
+        .map(|answer| Charge {
+            count: answer[0].unsigned_abs(),
+            resets_in: u64::try_from(answer[1]).map_or(window, Duration::from_millis),
+        })
+        .collect();
+    charges.try_into().ok()
 }
 
 /// Takes a slot in Redis; none when it does not answer in time.

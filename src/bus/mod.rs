@@ -193,17 +193,17 @@ impl Bus {
         make(listening)
     }
 
-    /// Counts one request against a fixed window that begins with its first request. `key` names
-    /// who and what is counted and holds ids or hashes, never token text. Counted in Redis by all
-    /// replicas together; while Redis is away, by this one alone.
-    pub async fn charge(&self, key: &str, window: Duration) -> Charge {
+    /// Counts one request against fixed windows that begin with their first requests, one a key, in
+    /// one round trip. A key names who and what is counted and holds ids or hashes, never token
+    /// text. Counted in Redis by all replicas together; while Redis is away, by this one alone.
+    pub async fn charge<const N: usize>(&self, keys: [&str; N], window: Duration) -> [Charge; N] {
         self.start();
         if let Some(link) = &self.0.link
-            && let Some(charge) = counters::charge(link, key, window).await
+            && let Some(charges) = counters::charge(link, keys, window).await
         {
-            return charge;
+            return charges;
         }
-        self.0.local.charge(key, window)
+        keys.map(|key| self.0.local.charge(key, window))
     }
 
     /// Takes a slot that frees itself after `ttl`: true for the first asker within that time. In

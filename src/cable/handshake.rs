@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{FromRequestParts as _, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
 use super::connection;
@@ -13,6 +13,7 @@ use super::frames::Reason;
 use super::socket::Caller;
 use crate::app::App;
 use crate::domain::credential::Bearer;
+use crate::http::rate::{self, Credential};
 use crate::http::{ApiError, auth};
 use crate::store::{Error, credentials};
 
@@ -124,9 +125,9 @@ pub(super) async fn upgrade(State(app): State<App>, request: Request) -> Respons
     }
     let found = match bearer(&parts.headers, &hello, &app.config.http.cors_origins) {
         None => None,
-        Some(bearer) => match proven(&app, &bearer).await {
+        Some(bearer) => match charged(&app, &parts.extensions, &bearer).await {
             Ok(found) => found,
-            Err(unavailable) => return unavailable.into_response(),
+            Err(refusal) => return refusal.into_response(),
         },
     };
     let upgrade = if hello.offer == Offer::Ours {
@@ -139,6 +140,23 @@ pub(super) async fn upgrade(State(app): State<App>, request: Request) -> Respons
     };
     let registry = app.cable.started(&app);
     upgrade.on_upgrade(move |ws| connection::serve(app, registry, ws, caller))
+}
+
+/// Who a bearer proves, once the handshake is charged to it.
+async fn charged(
+    app: &App,
+    extensions: &Extensions,
+    bearer: &Bearer,
+) -> Result<Option<Caller>, ApiError> {
+    let found = proven(app, bearer).await?;
+    if let Some(caller) = &found {
+        let (account, token) = match caller {
+            Caller::Executor(executor) => (executor.account, executor.token_id),
+            Caller::Member(member) => (member.account, member.token_id),
+        };
+        rate::charge(extensions, Credential::Token(account, token)).await?;
+    }
+    Ok(found)
 }
 
 /// Who a bearer proves. A database that is away is no refusal: the client must come back.

@@ -1,13 +1,15 @@
 //! Who asks: bearers become callers, one plane each (`conventions.md` §1, §2).
 //!
 //! Every failure is the same 401, with no hint whether the token is valid elsewhere. Authentication
-//! reads the database on every request; there is no cache.
+//! reads the database on every request; there is no cache. Whoever is proven is charged
+//! (`super::rate`) before anything else is read of the request.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 
 use super::error::ApiError;
+use super::rate::{self, Credential};
 use crate::app::App;
 use crate::domain::credential::Bearer;
 use crate::store::credentials;
@@ -34,9 +36,12 @@ impl FromRequestParts<App> for ExecutorCaller {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let bearer = bearer(&parts.headers).ok_or_else(ApiError::unauthorized)?;
-        credentials::executor(&app.store, &bearer)
+        let caller = credentials::executor(&app.store, &bearer)
             .await?
-            .ok_or_else(ApiError::unauthorized)
+            .ok_or_else(ApiError::unauthorized)?;
+        let credential = Credential::Token(caller.account, caller.token_id);
+        rate::charge(&parts.extensions, credential).await?;
+        Ok(caller)
     }
 }
 
@@ -45,9 +50,12 @@ impl FromRequestParts<App> for MemberCaller {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let bearer = bearer(&parts.headers).ok_or_else(ApiError::unauthorized)?;
-        credentials::member(&app.store, &bearer)
+        let caller = credentials::member(&app.store, &bearer)
             .await?
-            .ok_or_else(ApiError::unauthorized)
+            .ok_or_else(ApiError::unauthorized)?;
+        let credential = Credential::Token(caller.account, caller.token_id);
+        rate::charge(&parts.extensions, credential).await?;
+        Ok(caller)
     }
 }
 
@@ -56,11 +64,14 @@ impl FromRequestParts<App> for Operator {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let text = bearer_text(&parts.headers).ok_or_else(ApiError::unauthorized)?;
-        if app.is_bootstrap_operator(text) {
-            return Ok(Self);
-        }
-        let bearer = Bearer::parse(text).ok_or_else(ApiError::unauthorized)?;
-        let known = credentials::operator(&app.store, &bearer).await?;
-        known.then_some(Self).ok_or_else(ApiError::unauthorized)
+        let token = if app.is_bootstrap_operator(text) {
+            None
+        } else {
+            let bearer = Bearer::parse(text).ok_or_else(ApiError::unauthorized)?;
+            let known = credentials::operator(&app.store, &bearer).await?;
+            Some(known.ok_or_else(ApiError::unauthorized)?)
+        };
+        rate::charge(&parts.extensions, Credential::Operator(token)).await?;
+        Ok(Self)
     }
 }

@@ -6,11 +6,12 @@ use axum::http::StatusCode;
 use axum::middleware;
 use axum::routing::get;
 
-use super::{ApiError, accept, body, guard, health, request_id};
+use super::{ApiError, accept, body, cors, guard, health, rate, request_id};
 use crate::app::App;
 
 /// The whole API of one replica.
 pub fn router(app: App) -> Router {
+    let origins = cors::Origins::new(&app.config.http);
     Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
@@ -29,9 +30,18 @@ pub fn router(app: App) -> Router {
         .layer(DefaultBodyLimit::max(body::MAX_BODY))
         .layer(middleware::from_fn(accept::layer))
         .layer(middleware::from_fn_with_state(
+            rate::Limiter::new(&app),
+            rate::layer,
+        ))
+        .layer(middleware::from_fn_with_state(
+            origins.clone(),
+            cors::preflight,
+        ))
+        .layer(middleware::from_fn_with_state(
             guard::Guard::new(&app),
             guard::layer,
         ))
+        .layer(middleware::from_fn_with_state(origins, cors::layer))
         .layer(middleware::from_fn(request_id::layer))
         .with_state(app)
 }

@@ -77,7 +77,7 @@ static MEMBER: Sql = Sql::new(
 
 static OPERATOR: Sql = Sql::new(
     "credentials.operator",
-    "SELECT salt, secret_hash FROM operator_tokens
+    "SELECT token_id, salt, secret_hash FROM operator_tokens
       WHERE lookup = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > nexus_now())",
     &[Type::TEXT],
 );
@@ -232,11 +232,11 @@ pub async fn member(store: &Store, bearer: &Bearer) -> Result<Option<MemberCalle
     Ok(Some(caller))
 }
 
-/// Whether this bearer proves an operator.
+/// The inner id of the operator token that this bearer is, or none.
 ///
 /// # Errors
 /// A fault of the database.
-pub async fn operator(store: &Store, bearer: &Bearer) -> Result<bool, Error> {
+pub async fn operator(store: &Store, bearer: &Bearer) -> Result<Option<i64>, Error> {
     let rows = store
         .conn()
         .await?
@@ -244,5 +244,6 @@ pub async fn operator(store: &Store, bearer: &Bearer) -> Result<bool, Error> {
         .await?;
     Ok(rows
         .iter()
-        .any(|r| bearer.matches(r.get("salt"), r.get("secret_hash"))))
+        .find(|r| bearer.matches(r.get("salt"), r.get("secret_hash")))
+        .map(|r| r.get("token_id")))
 }

@@ -1,6 +1,8 @@
 //! `cable.md` §6, inbound.
 
-use super::client::{Cable, Got};
+use tokio_tungstenite::tungstenite;
+
+use super::client::{Cable, Got, Open};
 use super::world::World;
 use crate::support::TestApp;
 
@@ -19,6 +21,53 @@ async fn a_frame_above_sixteen_kibibytes_closes_with_1009() {
     cable.expect_quiet().await;
     cable.send(padded(16 * 1024 + 1)).await;
     assert_eq!(cable.next().await, Got::Closed(Some(1009)));
+    app.finish().await;
+}
+
+/// `conventions.md` §9: a handshake is a request, charged to whom it proves, else to its address.
+#[tokio::test]
+async fn handshakes_over_the_budget_are_answered_429_without_an_upgrade() {
+    let app = TestApp::with()
+        .set("NEXUS_RATE_LIMITS", "cable=1")
+        .start()
+        .await;
+    let mut world = World::new(&app).await;
+    let executor = world.executor().await;
+    let open = |token| Open {
+        token,
+        protocols: None,
+        origin: None,
+    };
+    let mut cable = open(Some(executor.token.as_str())).at(&app).await.unwrap();
+    cable.expect(r#"{"type":"welcome"}"#).await;
+    let refused = open(Some(executor.token.as_str()))
+        .at(&app)
+        .await
+        .err()
+        .unwrap();
+    let tungstenite::Error::Http(answer) = *refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(answer.status(), 429);
+    assert!(answer.headers().contains_key("retry-after"));
+    // Others are served, and the socket that is open stays.
+    let mut member = open(Some(world.human.token.as_str()))
+        .at(&app)
+        .await
+        .unwrap();
+    member.expect(r#"{"type":"welcome"}"#).await;
+    cable.await_pings(1).await;
+    // Three handshakes were of this address; a hundred may be.
+    for _ in 0..97 {
+        let mut stranger = open(None).at(&app).await.unwrap();
+        stranger
+            .expect_disconnect("unauthorized", false, 1008)
+            .await;
+    }
+    let refused = open(None).at(&app).await.err().unwrap();
+    assert!(matches!(*refused, tungstenite::Error::Http(_)), "{refused}");
+    cable.close().await;
+    member.close().await;
     app.finish().await;
 }
 

@@ -158,20 +158,23 @@ async fn counters_and_slots_are_shared_while_redis_is_there_and_local_while_it_i
     becomes(&app, "ok").await;
     let [a, b] = [&app.replicas[0].app.bus, &app.replicas[1].app.bus];
     let minute = Duration::from_secs(60);
-    assert_eq!(a.charge("t:1", minute).await.count, 1);
-    let second = b.charge("t:1", minute).await;
+    assert_eq!(a.charge(["t:1"], minute).await[0].count, 1);
+    let [second] = b.charge(["t:1"], minute).await;
     assert_eq!(second.count, 2);
     assert!(second.resets_in <= minute && second.resets_in > Duration::from_secs(50));
     assert!(a.try_slot("p:1", minute).await);
     assert!(!b.try_slot("p:1", minute).await);
-    assert_eq!(a.charge("short", Duration::from_millis(50)).await.count, 1);
-    until(async || a.charge("short", Duration::from_millis(50)).await.count == 1).await;
+    assert_eq!(
+        a.charge(["short"], Duration::from_millis(50)).await[0].count,
+        1
+    );
+    until(async || a.charge(["short"], Duration::from_millis(50)).await[0].count == 1).await;
 
     redis.kill().await;
     becomes(&app, "degraded").await;
     let since = tokio::time::Instant::now();
-    assert_eq!(a.charge("t:1", minute).await.count, 1);
-    assert_eq!(b.charge("t:1", minute).await.count, 1);
+    assert_eq!(a.charge(["t:1"], minute).await[0].count, 1);
+    assert_eq!(b.charge(["t:1"], minute).await[0].count, 1);
     assert!(a.try_slot("p:2", minute).await);
     assert!(!a.try_slot("p:2", minute).await);
     assert!(since.elapsed() < Duration::from_millis(100), "nobody waits");
@@ -300,8 +303,8 @@ async fn a_full_redis_still_carries_pushes() {
     hears(&app, &mut cable, &executor, "k").await;
     let minute = Duration::from_secs(60);
     let bus = &app.replicas[0].app.bus;
-    assert_eq!(bus.charge("x", minute).await.count, 1);
-    assert_eq!(bus.charge("x", minute).await.count, 2, "counted here");
+    assert_eq!(bus.charge(["x"], minute).await[0].count, 1);
+    assert_eq!(bus.charge(["x"], minute).await[0].count, 2, "counted here");
     hears(&app, &mut cable, &executor, "l").await;
     cable.close().await;
     app.finish().await;
@@ -326,7 +329,7 @@ async fn br_078_a_link_whose_packets_vanish_is_noticed_within_ten_seconds_and_he
         let before = tokio::time::Instant::now();
         bus.announce(vec![work_available(executor.public_id, "lost")])
             .await;
-        bus.charge("x", Duration::from_secs(60)).await;
+        bus.charge(["x"], Duration::from_secs(60)).await;
         assert!(before.elapsed() < Duration::from_millis(400));
         cable.await_pings(1).await;
     }
