@@ -1,9 +1,7 @@
 //! One durable item of a member feed, as every reader sees it: HTTP replay and cable alike
 //! (`runs.md` §13, `cable.md` §4).
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-
+use super::cursor;
 use super::ids::PublicId;
 use super::json::Canonical;
 use super::time::{At, Timestamp};
@@ -46,9 +44,9 @@ pub fn list(host: PublicId) -> String {
     format!("events:asc:{host}")
 }
 
-/// The opaque cursor of a position: as `http::params::cursor` makes it for [`list`].
+/// The opaque cursor of a position.
 pub fn cursor(host: PublicId, sequence: i64) -> String {
-    URL_SAFE_NO_PAD.encode(format!("1:{}:{sequence}", list(host)))
+    cursor::write(&list(host), sequence)
 }
 
 /// Whether items of this type are also of the `lifecycle` part of a feed: the state of the run as a
@@ -74,10 +72,7 @@ mod tests {
         let value = crate::domain::json::parse(text.as_bytes()).unwrap();
         assert_eq!(value.canonical().unwrap().as_str(), text);
         assert!(text.contains(r#""created_at":"2030-01-02T03:04:05Z""#));
-        assert_eq!(
-            crate::http::params::read_cursor(&cursor(run, 12), &list(run)),
-            Some(12)
-        );
-        assert_eq!(cursor(run, 12), crate::http::params::cursor(&list(run), 12));
+        let position = crate::domain::cursor::read(&cursor(run, 12), &list(run));
+        assert_eq!(position.as_deref(), Some("12"));
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod announcement;
 pub mod credential;
+pub mod cursor;
 pub mod effect_profile;
 pub mod event;
 pub mod feed;

@@ -8,20 +8,17 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::error::ApiError;
 use super::params::Params;
 use super::view;
-use crate::domain::PublicId;
 use crate::domain::json::Value;
+use crate::domain::{PublicId, cursor};
 use crate::store::page::Order;
 
 /// The most rows of one page, and how many there are unless asked.
 const MAX: i64 = 200;
 const DEFAULT: i64 = 100;
-const CURSOR_BYTES: usize = 512;
 
 /// What a request asks of a list.
 #[derive(Debug)]
@@ -50,11 +47,11 @@ impl List {
                 ));
             }
         };
-        let tag = format!("{kind}/{direction}/{host}/");
+        let tag = format!("{kind}:{direction}:{host}");
         let limit = params.integer("limit", DEFAULT, 1..=MAX)?;
         let after = params
             .get("after")
-            .map(|text| read_cursor(text, &tag).ok_or_else(bad_cursor))
+            .map(|text| cursor::read(text, &tag).ok_or_else(bad_cursor))
             .transpose()?;
         Ok(Self {
             tag,
@@ -102,7 +99,7 @@ impl List {
 
     /// Answers a page whose next one begins after that word.
     pub fn page(&self, plural: &str, rows: Vec<Value>, next: Option<&str>) -> Response {
-        let next = next.map(|word| URL_SAFE_NO_PAD.encode(format!("{}{word}", self.tag)));
+        let next = next.map(|word| cursor::write(&self.tag, word));
         let pagination = Value::from([("next_after", view::or_null(next, Value::from))]);
         view::json(
             StatusCode::OK,
@@ -114,13 +111,4 @@ impl List {
 /// A cursor that is none of this list's.
 pub fn bad_cursor() -> ApiError {
     ApiError::parameter_invalid("after", "after must be a cursor that this list returned")
-}
-
-fn read_cursor(text: &str, tag: &str) -> Option<String> {
-    if text.len() > CURSOR_BYTES {
-        return None;
-    }
-    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-    let plain = String::from_utf8(bytes).ok()?;
-    plain.strip_prefix(tag).map(str::to_owned)
 }

@@ -1,14 +1,14 @@
 //! Bounded integers, ids and cursors of paths and queries (`conventions.md` §6, §7).
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
 
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::error::ApiError;
-use crate::domain::{PublicId, TaskKey};
+use crate::domain::{PublicId, TaskKey, cursor};
 
 /// The query string: of repeated names the last counts, unknown ones are ignored.
 #[derive(Debug, Default)]
@@ -61,44 +61,29 @@ impl Params {
             })
     }
 
-    /// An opaque cursor of that list; absent: from the start.
+    /// The position that a cursor of that list holds; absent: from the start. One spelling a
+    /// position, so a position that is counted is not negative.
     ///
     /// # Errors
     /// 400 `parameter_invalid`.
-    pub fn cursor(&self, name: &'static str, list: &str) -> Result<Option<i64>, ApiError> {
+    pub fn cursor<T>(&self, name: &'static str, list: &str) -> Result<Option<T>, ApiError>
+    where
+        T: FromStr + Display,
+    {
+        let position = |text: &str| {
+            let position = cursor::read(text, list)?;
+            let known = position.parse::<T>().ok()?;
+            (known.to_string() == position && !position.starts_with('-')).then_some(known)
+        };
         self.get(name)
             .map(|text| {
-                read_cursor(text, list).ok_or_else(|| {
-                    ApiError::parameter_invalid(
-                        name,
-                        format!("{name} must be a cursor that this list returned"),
-                    )
+                position(text).ok_or_else(|| {
+                    let takes = format!("{name} must be a cursor that this list returned");
+                    ApiError::parameter_invalid(name, takes)
                 })
             })
             .transpose()
     }
-}
-
-/// An opaque cursor: the list it belongs to (kind, direction, host) and a position.
-pub fn cursor(list: &str, position: i64) -> String {
-    URL_SAFE_NO_PAD.encode(format!("1:{list}:{position}"))
-}
-
-/// The position a cursor of that list holds.
-pub fn read_cursor(text: &str, list: &str) -> Option<i64> {
-    if text.len() > 512 {
-        return None;
-    }
-    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-    let plain = String::from_utf8(bytes).ok()?;
-    let position = plain
-        .strip_prefix("1:")?
-        .strip_prefix(list)?
-        .strip_prefix(':')?;
-    position
-        .parse()
-        .ok()
-        .filter(|n: &i64| *n >= 0 && position == n.to_string())
 }
 
 /// A public id in a path: what is no id is absent.
@@ -115,39 +100,4 @@ pub fn public_id(text: &str) -> Result<PublicId, ApiError> {
 /// 404 `not_found`.
 pub fn task_key(text: &str) -> Result<TaskKey, ApiError> {
     text.parse().map_err(|_| ApiError::not_found())
-}
-
-/// An opaque cursor that holds a public id.
-pub fn id_cursor(list: &str, id: PublicId) -> String {
-    URL_SAFE_NO_PAD.encode(format!("1:{list}:{id}"))
-}
-
-impl Params {
-    /// An opaque cursor of that list, holding a public id; absent: from the start.
-    ///
-    /// # Errors
-    /// 400 `parameter_invalid`.
-    pub fn id_cursor(&self, name: &'static str, list: &str) -> Result<Option<PublicId>, ApiError> {
-        let read = |text: &str| {
-            let bytes = URL_SAFE_NO_PAD
-                .decode(text)
-                .ok()
-                .filter(|_| text.len() <= 512)?;
-            let plain = String::from_utf8(bytes).ok()?;
-            plain
-                .strip_prefix("1:")?
-                .strip_prefix(list)?
-                .strip_prefix(':')?
-                .parse()
-                .ok()
-        };
-        self.get(name)
-            .map(|text| {
-                read(text).ok_or_else(|| {
-                    let takes = format!("{name} must be a cursor that this list returned");
-                    ApiError::parameter_invalid(name, takes)
-                })
-            })
-            .transpose()
-    }
 }

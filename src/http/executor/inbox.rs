@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::app::App;
 use crate::commands::claim::{self, Claimed};
 use crate::commands::{extend, inbox};
+use crate::domain::cursor;
 use crate::domain::idempotency::KEY_BYTES;
 use crate::domain::json::{Object, Value};
 use crate::domain::time::At;
@@ -61,7 +62,7 @@ async fn list(
     let limit = params.integer("limit", PAGE.1, 1..=PAGE.0)?;
     let wait = params.integer("wait_ms", 0, 0..=WAIT_MS)?;
     let page = inbox::list(&app, &caller, after, limit, millis(wait)).await?;
-    let next_after = page.next_after.map(|park| params::cursor(LIST, park));
+    let next_after = page.next_after.map(|park| cursor::write(LIST, park));
     Ok(ok(Inbox {
         tasks: page.rows,
         pagination: Pagination { next_after },

@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::app::App;
 use crate::commands::{append, create, pause, start, stop};
-use crate::domain::PublicId;
 use crate::domain::idempotency::RUN_KEY_BYTES;
 use crate::domain::event::Resolver;
 use crate::domain::json::{Canonical, Object, Value};
 use crate::domain::words::RunStatus;
+use crate::domain::{PublicId, cursor};
 use crate::http::answer::{Answer, Pagination, idempotency_key, ok};
 use crate::http::auth::MemberCaller;
 use crate::http::body::{Body, MAX_ESCAPED_BODY};
@@ -162,7 +162,7 @@ async fn list_runs(
     let direction = if ascending { "asc" } else { "desc" };
     let list = format!("runs:{direction}:{workspace_public_id}");
     let filter = RunFilter {
-        after: params.id_cursor("after", &list)?,
+        after: params.cursor("after", &list)?,
         ascending,
         statuses: statuses(&params)?,
         attention_only,
@@ -176,7 +176,7 @@ async fn list_runs(
     let next_after = runs
         .last()
         .filter(|_| filled)
-        .map(|run| params::id_cursor(&list, run.public_id));
+        .map(|run| cursor::write(&list, run.public_id));
     Ok(ok(Runs {
         runs,
         pagination: Pagination { next_after },

@@ -79,7 +79,7 @@ async fn a_durable_item_is_pushed_in_the_projection_of_its_replay() {
         .announce(vec![feed(id, FeedItems::Events, message)])
         .await;
     let at = item.created_at.format("%Y-%m-%dT%H:%M:%SZ");
-    let cursor = nexus::http::params::cursor(&nexus::domain::feed::list(id), 1);
+    let cursor = nexus::domain::feed::cursor(id, 1);
     cable
         .expect(&format!(
             r#"{{"identifier":{},"message":{{"event":{{"created_at":"{at}","cursor":"{cursor}","payload":{{"n":1}},"resource":{{"public_id":"{id}","type":"run"}},"sequence":1,"type":"turn_status"}}}}}}"#,

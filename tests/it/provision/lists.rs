@@ -261,6 +261,8 @@ async fn cursors_carry_no_database_ids() {
         .decode(cursor)
         .unwrap();
     let plain = String::from_utf8(plain).unwrap();
+    // Behind the version of the form.
+    let plain = plain.strip_prefix("1:").unwrap();
     let without_ids = plain.replace(&f.account, "").replace(&f.human.id, "");
     assert!(!without_ids.bytes().any(|b| b.is_ascii_digit()), "{plain}");
     app.finish().await;
