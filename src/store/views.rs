@@ -1,5 +1,7 @@
 //! Tasks as members and executors see them (`steps.md` §8): one projection, whoever asks.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -81,6 +83,9 @@ pub struct TaskView {
     /// A person's stamp.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_resolution: Option<FailureResolution>,
+    /// What model a round asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<Canonical>,
     /// The served tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
@@ -127,6 +132,8 @@ macro_rules! view_columns {
          t.is_error, t.started_at, t.completed_at, x.selection,
          te.public_id AS target_public_id, te.display_name AS target_name, ae.public_id AS addressed_public_id,
          ce.public_id AS claimed_public_id,
+         CASE WHEN t.kind = 'model_task' THEN (SELECT (d.definition::json -> 'model')::text FROM task_inputs d
+            WHERE d.account_id = t.account_id AND d.run_id = t.run_id AND d.task_no = t.task_no) END AS model,
          p.deadline_at + CASE WHEN r.status = 'paused' THEN nexus_now() - r.paused_at ELSE interval '0' END AS deadline_at,
          CASE WHEN t.status IN ('queued', 'needs_approval') AND t.remaining > 0 THEN
             ARRAY(SELECT u.key FROM edges e
@@ -184,7 +191,7 @@ static TASKS_OF_RUN: Sql = Sql::new(
 static TASK_DETAIL: Sql = Sql::new(
     "views.task_detail",
     concat!(
-        "SELECT ", view_columns!(), ", i.tool_input, i.definition, b.content, b.structured, b.title, b.metadata
+        "SELECT ", view_columns!(), ", r.public_id AS run_public_id, i.tool_input, i.definition, b.content, b.structured, b.title, b.metadata
            FROM (SELECT * FROM runs r WHERE r.account_id = $1 AND r.run_id = $2 OFFSET 0) r
           CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id AND t.key = $3 OFFSET 0) t ",
             view_joins!(), "
@@ -218,6 +225,7 @@ impl TaskView {
                 .get::<_, Option<Vec<String>>>("waiting_on")
                 .unwrap_or_default(),
             failure_resolution: rows::word_opt(row, T, "failure_resolution")?,
+            model: row.get::<_, Option<String>>("model").map(Canonical::trusted),
             tool_name: row.get("tool_name"),
             tool_alias: row.get("tool_alias"),
             result: row
@@ -264,6 +272,10 @@ pub struct TaskDetail {
 /// What only the single read shows. Serialised beside the trace's members.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bodies {
+    /// What was authored: `prompt`, a question's `options` and `multi`, a wait's `wait`, a round's
+    /// `instructions` and `tool_definitions`.
+    #[serde(flatten)]
+    pub authored: BTreeMap<&'static str, Canonical>,
     /// A call's input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_input: Option<Canonical>,
@@ -285,6 +297,36 @@ pub struct Bodies {
     /// Metadata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Canonical>,
+}
+
+/// What a row was authored with, as the single read shows it (`steps.md` §8).
+fn authored(row: &Row) -> Result<BTreeMap<&'static str, Canonical>, Error> {
+    let mut shown = BTreeMap::new();
+    let Some(text) = row.get::<_, Option<&str>>("definition") else {
+        return Ok(shown);
+    };
+    let definition = rows::json(text, "task_inputs", "definition")?;
+    let mut show = |name: &'static str, value: Option<Value>| {
+        if let Some(text) = value.and_then(|v| v.canonical().ok()) {
+            shown.insert(name, text);
+        }
+    };
+    for name in ["prompt", "options", "multi", "instructions"] {
+        show(name, definition.get(name).cloned());
+    }
+    show("tool_definitions", definition.get("tools").cloned());
+    if let Some(task) = definition.get("task") {
+        let run = PublicId(row.get("run_public_id")).to_string();
+        let run = definition.get("run_public_id").cloned().unwrap_or(run.into());
+        let timeout = definition.get("timeout_ms").cloned();
+        let wait = Value::from([
+            ("run_public_id", run),
+            ("task", task.clone()),
+            ("timeout_ms", timeout.unwrap_or(Value::Null)),
+        ]);
+        show("wait", Some(wait));
+    }
+    Ok(shown)
 }
 
 /// Whether a call completed without text or link: it reads as the empty text.
@@ -344,6 +386,7 @@ impl Store {
             Ok(TaskDetail {
                 task: TaskView::from_row(&row)?,
                 bodies: Bodies {
+                    authored: authored(&row)?,
                     tool_input: text("tool_input"),
                     output_preview: output
                         .as_deref()
