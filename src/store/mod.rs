@@ -171,14 +171,16 @@ impl Store {
         self.conn().await?.execute(&PING, &[]).await.map(|_| ())
     }
 
-    /// The newest migration that ran; 0 when none did.
+    /// The version the schema is at, as [`migrate::Standing`] tells it; 0 when no migration ran.
     ///
     /// # Errors
     /// [`Error::Unavailable`] and its like.
     pub async fn schema_version(&self) -> Result<i32, Error> {
         let conn = self.conn().await?;
         if conn.query_one(&SCHEMA_EXISTS, &[]).await?.get(0) {
-            Ok(conn.query_one(&SCHEMA_VERSION, &[]).await?.get(0))
+            let rows = conn.query(&SCHEMA_VERSIONS, &[]).await?;
+            let ran: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
+            Ok(migrate::version_of(&ran))
         } else {
             Ok(0)
         }
@@ -213,14 +215,14 @@ static SCHEMA_EXISTS: Sql = Sql::new(
     "SELECT to_regclass('schema_migrations') IS NOT NULL",
     &[],
 );
-static SCHEMA_VERSION: Sql = Sql::new(
-    "schema_version",
-    "SELECT coalesce(max(version), 0) FROM schema_migrations",
+static SCHEMA_VERSIONS: Sql = Sql::new(
+    "schema_versions",
+    "SELECT version FROM schema_migrations",
     &[],
 );
 
 /// The statements of this file.
-pub static STATEMENTS: &[&Sql] = &[&PING, &NOW, &SCHEMA_EXISTS, &SCHEMA_VERSION];
+pub static STATEMENTS: &[&Sql] = &[&PING, &NOW, &SCHEMA_EXISTS, &SCHEMA_VERSIONS];
 
 /// One pooled connection, outside a transaction.
 pub(crate) struct Conn {
