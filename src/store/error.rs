@@ -13,6 +13,10 @@ pub enum Error {
     /// A deadlock or serialization failure: the transaction did nothing and may be run again.
     #[error("the transaction was chosen to give way")]
     GaveWay(#[source] tokio_postgres::Error),
+    /// A prepared statement that the connection no longer has, or that the schema has outgrown: the
+    /// statement did nothing; on another connection it is prepared anew.
+    #[error("a prepared statement went stale")]
+    Stale(#[source] tokio_postgres::Error),
     /// A lock or statement time-out: the transaction did nothing.
     #[error("the database took too long")]
     Timeout(#[source] tokio_postgres::Error),
@@ -63,7 +67,7 @@ impl Error {
     pub fn remedy(&self) -> Remedy {
         match self {
             // A claim may slip in between a decision and its write: decided anew, it is seen.
-            Self::GaveWay(_) | Self::Expectation(_) => Remedy::RunAgain,
+            Self::GaveWay(_) | Self::Expectation(_) | Self::Stale(_) => Remedy::RunAgain,
             Self::Unavailable(_) | Self::Timeout(_) | Self::Files(_) => Remedy::RetryLater,
             _ => Remedy::None,
         }
@@ -72,6 +76,27 @@ impl Error {
     /// Whether this is the refusal of that unique index.
     pub fn is_duplicate_of(&self, name: &str) -> bool {
         matches!(self, Self::Duplicate { constraint, .. } if constraint == name)
+    }
+
+    /// Whether the connection that it came through must not be used again: it is away, stale, in a
+    /// transaction that nobody knows of, or leads to a server that takes no writes. An error of one
+    /// statement or one transaction is none of these.
+    pub(super) fn spoils_connection(&self) -> bool {
+        match self {
+            Self::Unavailable(_) | Self::Stale(_) => true,
+            Self::Database(source) => source.code().is_none_or(|code| {
+                // What follows the first error of a transaction (25P02) ends with its ROLLBACK.
+                let class = &code.code()[..2];
+                ["25", "57", "58", "XX"].contains(&class)
+                    && *code != SqlState::IN_FAILED_SQL_TRANSACTION
+            }),
+            Self::GaveWay(_)
+            | Self::Timeout(_)
+            | Self::Duplicate { .. }
+            | Self::Expectation(_)
+            | Self::Files(_)
+            | Self::Inconsistent { .. } => false,
+        }
     }
 
     /// A stored value that does not fit.
@@ -104,11 +129,18 @@ impl From<tokio_postgres::Error> for Error {
                 constraint: db.constraint().unwrap_or_default().to_owned(),
                 source: error,
             },
+            code if is_stale(code.code(), db.message()) => Self::Stale(error),
             code if code.code() == "NX001" => Self::Expectation(error),
             code if is_away(code.code()) => Self::Unavailable(Box::new(error)),
             _ => Self::Database(error),
         }
     }
+}
+
+/// A named statement that is not there (26000) or is somebody else's (42P05, behind a pooler), or a
+/// cached plan whose columns changed (0A000; other features that are not supported are bugs).
+fn is_stale(code: &str, message: &str) -> bool {
+    matches!(code, "26000" | "42P05") || (code == "0A000" && message.contains("cached plan"))
 }
 
 /// Classes 08 (connection), 53 (resources), 57P0x (shutdown, crash, starting up), and a read-only

@@ -7,7 +7,8 @@
 //! - the lock is a value: only [`Store::lock_runs`] makes a [`RunTx`], and every write to a graph
 //!   takes one. The claim's guarded update of one park row is the one exception
 //!   (`architecture.md` §4);
-//! - a connection goes back to the pool only when it is known to be outside a transaction;
+//! - a connection goes back to the pool only when it is known to be outside a transaction, and no
+//!   error spoke against it;
 //! - time is the database's: decisions read it through the SQL function `nexus_now()` after the
 //!   lock is held.
 
@@ -27,6 +28,7 @@ pub mod leaving;
 pub mod members;
 pub mod migrate;
 pub mod page;
+mod pooled;
 pub mod presence;
 pub mod replicas;
 pub mod retention;
@@ -46,13 +48,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 
 pub use error::{Error, Remedy};
 pub use run_tx::{Append, First, Held, Locked, RunTarget, RunTx};
 pub use sql::{Sql, Statements};
 
 use crate::config;
+use pooled::Pooled;
 
 /// What a store did: for the tests that count statements and round trips.
 #[derive(Debug, Default)]
@@ -155,7 +158,7 @@ impl Store {
     /// # Errors
     /// [`Error::Unavailable`].
     pub(crate) async fn conn(&self) -> Result<Conn, Error> {
-        let object = self.pool.get().await?;
+        let object = Pooled::new(self.pool.get().await?);
         Ok(Conn {
             object,
             statements: self.statements,
@@ -226,7 +229,7 @@ pub static STATEMENTS: &[&Sql] = &[&PING, &NOW, &SCHEMA_EXISTS, &SCHEMA_VERSIONS
 
 /// One pooled connection, outside a transaction.
 pub(crate) struct Conn {
-    object: Object,
+    object: Pooled,
     statements: Statements,
     meter: Arc<Meter>,
 }
@@ -238,7 +241,8 @@ impl Conn {
         params: sql::Params<'_>,
     ) -> Result<Vec<tokio_postgres::Row>, Error> {
         self.meter.sent(1);
-        let rows = sql::query(&self.object, self.statements, sql, params).await?;
+        let answer = sql::query(&self.object, self.statements, sql, params).await;
+        let rows = self.object.judged(answer)?;
         self.meter.read(rows.len());
         Ok(rows)
     }
@@ -269,7 +273,8 @@ impl Conn {
         params: sql::Params<'_>,
     ) -> Result<u64, Error> {
         self.meter.sent(1);
-        sql::execute(&self.object, self.statements, sql, params).await
+        let answer = sql::execute(&self.object, self.statements, sql, params).await;
+        self.object.judged(answer)
     }
 
     /// Turns this connection into a transaction; what is dropped uncommitted is closed, not pooled.
@@ -277,7 +282,7 @@ impl Conn {
         tx::Tx::begin(self.object, self.statements, self.meter).await
     }
 
-    pub(crate) fn into_parts(self) -> (Object, Statements, Arc<Meter>) {
+    pub(crate) fn into_parts(self) -> (Pooled, Statements, Arc<Meter>) {
         (self.object, self.statements, self.meter)
     }
 }

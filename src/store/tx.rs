@@ -2,18 +2,19 @@
 //!
 //! Invariants: statements of a batch reach the server in the order they were added (all are
 //! prepared first, then sent without waiting); a [`Tx`] that is dropped without commit or rollback
-//! closes its connection; effects and COMMIT travel together, and an effect that failed turns that
-//! COMMIT into a ROLLBACK inside the server.
+//! closes its connection, and one whose statement failed is rolled back at once, so that its connection
+//! is kept; effects and COMMIT travel together, and an effect that failed turns that COMMIT into a
+//! ROLLBACK inside the server.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use deadpool_postgres::Object;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::pooled::Pooled;
 use super::sql::{self, Sql, Statements};
 use super::{Conn, Error, Meter};
 
@@ -47,7 +48,8 @@ enum Frame {
 
 /// An open transaction.
 pub(crate) struct Tx {
-    object: Option<Object>,
+    /// None once it ended.
+    object: Option<Pooled>,
     statements: Statements,
     meter: Arc<Meter>,
 }
@@ -57,7 +59,7 @@ type Sent<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, Error>> + Send + 'a
 impl Tx {
     /// BEGIN alone.
     pub(crate) async fn begin(
-        object: Object,
+        object: Pooled,
         statements: Statements,
         meter: Arc<Meter>,
     ) -> Result<Self, Error> {
@@ -114,7 +116,13 @@ impl Tx {
 
     /// ROLLBACK.
     pub(crate) async fn rollback(mut self) {
-        let Some(object) = self.object.as_ref() else {
+        self.leave().await;
+    }
+
+    /// Out of the transaction, by ROLLBACK; if that is not answered, or an error spoke against the
+    /// connection, by closing it.
+    async fn leave(&mut self) {
+        let Some(object) = self.object.as_ref().filter(|o| !o.is_spoilt()) else {
             return;
         };
         self.meter.sent(1);
@@ -124,16 +132,24 @@ impl Tx {
     }
 
     async fn send(&mut self, frame: Frame, batch: &Batch<'_>) -> Result<Vec<Vec<Row>>, Error> {
-        let object = self
-            .object
-            .as_ref()
-            .expect("a transaction holds its connection until it ends");
+        let sent = self.try_send(frame, batch).await;
+        if sent.is_err() {
+            self.leave().await;
+        }
+        sent
+    }
+
+    async fn try_send(&mut self, frame: Frame, batch: &Batch<'_>) -> Result<Vec<Vec<Row>>, Error> {
+        let Some(object) = self.object.as_ref() else {
+            return Err(Error::Unavailable("the transaction has failed".into()));
+        };
         let statements = self.statements;
         let framed = u64::from(frame != Frame::Plain);
         // Preparing may wait; sending must not, or the order would be lost.
         if statements == Statements::Prepared {
             for (sql, _) in &batch.items {
-                object.prepare_typed_cached(sql.text, sql.types).await?;
+                let prepared = object.prepare_typed_cached(sql.text, sql.types).await;
+                object.judged(prepared.map_err(Error::from))?;
             }
         }
         self.meter.sent(batch.items.len() as u64 + framed);
@@ -147,7 +163,8 @@ impl Tx {
         if frame == Frame::Commit {
             sent.push(Box::pin(control(object, "COMMIT")));
         }
-        let mut answers = in_order(sent).await;
+        let answers = in_order(sent).await;
+        let mut answers: Vec<_> = answers.into_iter().map(|a| object.judged(a)).collect();
         let frame_answer = match frame {
             Frame::Begin => Some(answers.remove(0)),
             Frame::Commit => answers.pop(),
@@ -174,12 +191,12 @@ impl Drop for Tx {
     fn drop(&mut self) {
         if let Some(object) = self.object.take() {
             // Still inside the transaction: closing the connection is the one sure way out.
-            drop(Object::take(object));
+            object.spoil();
         }
     }
 }
 
-async fn control(object: &Object, command: &str) -> Result<Vec<Row>, Error> {
+async fn control(object: &Pooled, command: &str) -> Result<Vec<Row>, Error> {
     object.batch_execute(command).await?;
     Ok(Vec::new())
 }

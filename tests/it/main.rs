@@ -13,6 +13,7 @@ mod cable;
 mod catalogue;
 mod claims;
 mod commits;
+mod connections;
 mod conventions;
 mod cors;
 mod expiry;
