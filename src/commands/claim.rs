@@ -153,11 +153,11 @@ pub async fn claim_many(
             .claims_key_used(caller.account, caller.id, &key)
             .await?
         {
-            return recover(&app, &caller, &under).await;
+            return recover(&app, &caller, &key, &under).await;
         }
         match many(&app, &caller, limit, Some((&key, &under))).await {
             Err(Error::Fault(fault)) if fault.is_duplicate_of(CLAIMS_RECEIPT) => {
-                recover(&app, &caller, &under).await
+                recover(&app, &caller, &key, &under).await
             }
             outcome => outcome,
         }
@@ -168,11 +168,12 @@ pub async fn claim_many(
 async fn recover(
     app: &App,
     caller: &ExecutorCaller,
+    key: &str,
     under: &[u8],
 ) -> Result<Vec<Claimed>, Error<Refusal>> {
     let held = app
         .store
-        .claims_under(caller.account, caller.id, under)
+        .claims_under(caller.account, caller.id, key, under)
         .await?;
     let mut mint = app.mint();
     let secrets: Vec<Secret> = held.iter().map(|_| mint.token()).collect();

@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::rows::{self, executor_columns};
 use super::views::{AddressedTo, ExecutorRef};
@@ -243,14 +243,25 @@ static RECOVER: Sql = Sql::new(
     ],
 );
 
-/// Whether a key was used for a batch of claims.
+/// Whether a key was used for a batch of claims: older than a day it is new again, whenever the sweep
+/// comes (`conventions.md` §8).
 static KEY_USED: Sql = Sql::new(
     "inbox.key_used",
-    "SELECT 1 FROM receipts WHERE account_id = $1 AND door = 'claims' AND scope_id = $2 AND caller_id = $2 AND key = $3",
+    "SELECT created_at + interval '24 hours' < nexus_now() AS expired FROM receipts
+      WHERE account_id = $1 AND door = 'claims' AND scope_id = $2 AND caller_id = $2 AND key = $3",
     &[Type::INT8, Type::INT8, Type::TEXT],
 );
 
-/// The claims of one executor under one key, among what is addressed to it or to its pools.
+static KEY_EXPIRE: Sql = Sql::new(
+    "inbox.key_expire",
+    "DELETE FROM receipts WHERE account_id = $1 AND door = 'claims' AND scope_id = $2 AND caller_id = $2 AND key = $3
+        AND created_at + interval '24 hours' < nexus_now()",
+    &[Type::INT8, Type::INT8, Type::TEXT],
+);
+
+/// The claims of one executor under one key, among what is addressed to it or to its pools. Those of
+/// an earlier use of the key, a day before, may stand still: they are not of this batch. The receipt
+/// is written in the statement of its first claims, which ends within seconds.
 static HELD_UNDER: Sql = Sql::new(
     "inbox.held_under",
     "WITH p AS (
@@ -260,8 +271,11 @@ static HELD_UNDER: Sql = Sql::new(
          CROSS JOIN LATERAL (SELECT * FROM parks p WHERE p.account_id = $1 AND p.executor_id IS NULL AND p.pool_name = s.name
                                 AND p.claimant_id = $2 AND p.claim_key = $3 OFFSET 0) p
          WHERE s.account_id = $1 AND s.executor_id = $2)
-     SELECT p.run_id, p.task_no, p.generation FROM p ORDER BY p.park_no",
-    &[Type::INT8, Type::INT8, Type::BYTEA],
+     SELECT p.run_id, p.task_no, p.generation FROM p
+      WHERE p.claimed_at > (SELECT created_at FROM receipts WHERE account_id = $1 AND door = 'claims' AND scope_id = $2
+                               AND caller_id = $2 AND key = $4) - interval '1 hour'
+      ORDER BY p.park_no",
+    &[Type::INT8, Type::INT8, Type::BYTEA, Type::TEXT],
 );
 
 /// A page of the parks addressed to an executor or to its pools, oldest first.
@@ -326,6 +340,7 @@ pub static STATEMENTS: &[&Sql] = &[
     &GRANT_ONE,
     &RECOVER,
     &KEY_USED,
+    &KEY_EXPIRE,
     &HELD_UNDER,
     &PAGE,
     &PAGE_UNCLAIMED,
@@ -522,7 +537,8 @@ impl Store {
         rows.iter().map(granted).collect()
     }
 
-    /// Whether this executor used a key for a batch of claims.
+    /// Whether this executor used a key for a batch of claims, within a day; an older use is
+    /// forgotten here, so that the key can be used anew.
     ///
     /// # Errors
     /// A fault.
@@ -533,10 +549,16 @@ impl Store {
         key: &str,
     ) -> Result<bool, Error> {
         let conn = self.conn().await?;
-        Ok(conn
-            .query_opt(&KEY_USED, &[&account.0, &caller.0, &key])
-            .await?
-            .is_some())
+        let params: [&(dyn ToSql + Sync); 3] = [&account.0, &caller.0, &key];
+        let Some(used) = conn.query_opt(&KEY_USED, &params).await? else {
+            return Ok(false);
+        };
+        let is_expired: bool = used.get("expired");
+        if is_expired {
+            // A twin that does the same meets the unique index when it grants, as twins do.
+            conn.execute(&KEY_EXPIRE, &params).await?;
+        }
+        Ok(!is_expired)
     }
 
     /// New tokens for claims that stand under their key.
@@ -569,7 +591,8 @@ impl Store {
         rows.iter().map(granted).collect()
     }
 
-    /// The rows that an executor holds under a key: run, task, generation.
+    /// The rows that an executor holds of the batch it claimed under a key: run, task, generation.
+    /// `digest` is what the parks keep of it.
     ///
     /// # Errors
     /// A fault.
@@ -577,11 +600,12 @@ impl Store {
         &self,
         account: AccountId,
         caller: ExecutorId,
-        key: &[u8],
+        key: &str,
+        digest: &[u8],
     ) -> Result<Vec<(RunId, TaskNo, i32)>, Error> {
         let conn = self.conn().await?;
         let rows = conn
-            .query(&HELD_UNDER, &[&account.0, &caller.0, &key])
+            .query(&HELD_UNDER, &[&account.0, &caller.0, &digest, &key])
             .await?;
         Ok(rows
             .iter()

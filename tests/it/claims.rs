@@ -1019,3 +1019,38 @@ async fn the_clock_restarts_at_the_grant_and_a_claim_is_never_re_granted() {
     assert_eq!(text(&late, "task.status"), "uncertain");
     app.finish().await;
 }
+
+/// `conventions.md` §8: a key is kept for 24 h, then it is new, whether or not the sweep has been there;
+/// and a batch under a key that was new again is its own, though older claims under it still stand.
+#[tokio::test]
+async fn a_key_of_a_batch_is_new_again_after_a_day() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let app = TestApp::start().await;
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    world.wide_run(&app, &sql, 10).await;
+    let batch = |limit: i32| {
+        app.request(Method::POST, CLAIMS, &world.runner.token)
+            .header("idempotency-key", "k")
+            .json(json!({"limit": limit}))
+            .send()
+    };
+    let keys = |answer: &Answer| -> Vec<String> {
+        let claims = answer.ok(200);
+        items(&claims, "claims")
+            .iter()
+            .map(|c| text(c, "task.task_key").to_owned())
+            .collect()
+    };
+    assert_eq!(keys(&batch(2).await), ["r1", "r2"]);
+    app.advance(23 * HOUR).await;
+    assert_eq!(keys(&batch(3).await), ["r1", "r2"], "of the same day");
+    app.advance(HOUR + Duration::from_secs(60)).await;
+    let kept = "SELECT count(*) FROM receipts WHERE door = 'claims'";
+    assert_eq!(number(&sql, kept).await, 1, "no sweep was there");
+    assert_eq!(keys(&batch(3).await), ["r3", "r4", "r5"], "a day later");
+    assert_eq!(keys(&batch(64).await), ["r3", "r4", "r5"], "and again");
+    assert_eq!(number(&sql, kept).await, 1);
+    drop(sql);
+    app.finish().await;
+}

@@ -231,7 +231,8 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
     );
     add("inbox.recover", 60, format!("{take}, '\\x00'"));
     add("inbox.key_used", 10, format!("{a}, {e}, 'k'"));
-    add("inbox.held_under", 400, format!("{a}, {e}, '\\x00'"));
+    add("inbox.key_expire", 10, format!("{a}, {e}, 'k'"));
+    add("inbox.held_under", 400, format!("{a}, {e}, '\\x00', 'k'"));
     add("inbox.page", 3000, format!("{a}, {e}, 0, 50, false"));
     add(
         "inbox.page",
