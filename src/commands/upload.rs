@@ -129,6 +129,16 @@ where
     })
 }
 
+/// Takes away a file that is marked as reclaimed: bytes first, so that no bytes are without a row.
+/// Repeatable, from wherever an earlier try ended.
+///
+/// # Errors
+/// A fault; the row stays, and with it the mark.
+pub async fn reclaim(app: &App, blob: &BlobRef) -> Result<(), crate::store::Error> {
+    app.blobs.delete(blob).await?;
+    app.store.upload_reclaimed(blob).await
+}
+
 /// Takes away what was begun: bytes first, so that no bytes are without a row.
 async fn forget(app: &App, blob: &BlobRef, writer: Option<Writer>) {
     let forgetting = async {

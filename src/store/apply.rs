@@ -188,7 +188,8 @@ static UPLOADS_BOUND: Sql = Sql::new(
         "WITH b AS (INSERT INTO upload_bindings (account_id, run_id, upload_id, task_no)
             SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[]) ON CONFLICT DO NOTHING),
          u AS (UPDATE uploads SET bound_at = coalesce(bound_at, nexus_now())
-          WHERE (account_id, upload_id) IN (SELECT DISTINCT * FROM unnest($1::bigint[], $3::bigint[]))",
+          WHERE (account_id, upload_id) IN (SELECT DISTINCT * FROM unnest($1::bigint[], $3::bigint[]))
+            AND reclaimed_at IS NULL",
         expected!("$5", "uploads bound")
     ),
     &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT8],

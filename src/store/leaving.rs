@@ -49,16 +49,19 @@ static SHUTDOWN_DONE: Sql = Sql::new(
 /// Suspensions that still have runs to stop.
 static LOST: Sql = Sql::new(
     "leaving.lost",
-    "SELECT account_id, member_id FROM lost_authority WHERE account_id % $1 = $2 ORDER BY lost_at LIMIT $3",
-    &[Type::INT4, Type::INT4, Type::INT8],
+    "SELECT account_id, member_id FROM lost_authority
+      WHERE account_id % $1 = $2 AND (account_id, member_id) > ($3, $4)
+      ORDER BY account_id, member_id LIMIT $5",
+    &[Type::INT4, Type::INT4, Type::INT8, Type::INT8, Type::INT8],
 );
 
-/// Live runs of an account, or of one creator of it: open work only, by `runs_live`.
+/// Live runs of an account, or of one creator of it, that are not stopped already: open work only, by
+/// `runs_live`.
 static LIVE: Sql = Sql::new(
     "leaving.live",
     "SELECT run_id, public_id FROM runs
       WHERE account_id = $1 AND completed_at IS NULL AND ($2 = 0 OR creator_id = $2) AND run_id > $3 AND deleted_at IS NULL
-        AND status IN ('running', 'paused', 'needs_attention', 'canceling')
+        AND status IN ('running', 'paused', 'needs_attention', 'canceling') AND NOT force_stopped
       ORDER BY run_id LIMIT $4",
     &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
 );
@@ -145,17 +148,23 @@ impl Store {
         Ok(row.map(|row| PublicId(row.get(0))))
     }
 
-    /// Suspensions that still have runs to stop, oldest first.
+    /// Suspensions that still have runs to stop, behind that one.
     ///
     /// # Errors
     /// A fault.
-    pub async fn lost_authority(&self, part: Part, limit: usize) -> Result<Vec<Lost>, Error> {
+    pub async fn lost_authority(
+        &self,
+        part: Part,
+        after: Option<Lost>,
+        limit: usize,
+    ) -> Result<Vec<Lost>, Error> {
         let (of, index) = part.numbers();
+        let (account, member) = after.map_or((0, 0), |lost| (lost.account.0, lost.key()));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = self
             .conn()
             .await?
-            .query(&LOST, &[&of, &index, &limit])
+            .query(&LOST, &[&of, &index, &account, &member, &limit])
             .await?;
         Ok(rows
             .iter()

@@ -2,7 +2,8 @@
 //! (`admission.md` §8). None takes a run lock; all skip rows that somebody holds.
 //!
 //! Invariants: the age is judged by the database's clock in the statement itself, after the row is
-//! held; an upload's bytes go in the statement of its row, so neither is left without the other.
+//! held; a file is marked here, its bytes go, then its row (a command's work), so
+//! whatever dies in between leaves a marked row, which the next look finds.
 
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::due::Part;
+use super::uploads::BlobRef;
 use super::{Error, Sql, Store};
-use crate::domain::AccountId;
+use crate::domain::{AccountId, PublicId, Timestamp, UploadId};
 
 /// What one bounded delete did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,31 +38,26 @@ static RECEIPTS: Sql = Sql::new(
     &[Type::INT4, Type::INT4, Type::INT8],
 );
 
-// A batch is bounded by bytes as well as by rows: at least one upload, then up to 64 MiB, since a
-// hundred large ones in one statement would meet its time-out for ever.
+// From now on nothing completes, binds or reads them. Those that an earlier look marked and nobody took
+// away are met again.
 static UPLOADS: Sql = Sql::new(
     "retention.uploads",
-    "WITH held AS MATERIALIZED (
-         SELECT account_id, upload_id, byte_size, created_at FROM uploads
+    "WITH due AS MATERIALIZED (
+         SELECT account_id, upload_id FROM uploads
           WHERE bound_at IS NULL AND created_at < (SELECT nexus_now()) - interval '1 day'
-            AND store = 'postgres' AND upload_id % $1 = $2
-          ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED),
-     chosen AS (
-         SELECT account_id, upload_id FROM (
-             SELECT account_id, upload_id, byte_size,
-                    sum(byte_size) OVER (ORDER BY created_at, upload_id) AS total FROM held) t
-          WHERE total - byte_size < 67108864),
-     gone AS (
-         DELETE FROM uploads u USING chosen c
-          WHERE u.account_id = c.account_id AND u.upload_id = c.upload_id
-         RETURNING u.account_id, u.upload_id, u.created_at),
-     bytes AS (
-         DELETE FROM upload_chunks b USING gone g
-          WHERE b.account_id = g.account_id AND b.upload_id = g.upload_id)
-     SELECT count(*) AS rows, (SELECT count(*) FROM held) AS held,
-            coalesce(extract(epoch FROM nexus_now() - interval '1 day' - min(created_at)) * 1000, 0)::bigint AS late_ms
-       FROM gone",
-    &[Type::INT4, Type::INT4, Type::INT8],
+            AND upload_id % $1 = $2 AND (created_at, upload_id) > (coalesce($3, '-infinity'::timestamptz), $4)
+          ORDER BY created_at, upload_id LIMIT $5 FOR UPDATE SKIP LOCKED)
+     UPDATE uploads u SET reclaimed_at = coalesce(u.reclaimed_at, nexus_now()) FROM due d
+      WHERE u.account_id = d.account_id AND u.upload_id = d.upload_id
+     RETURNING u.account_id, u.upload_id, u.public_id, u.store, u.created_at,
+               (extract(epoch FROM nexus_now() - interval '1 day' - u.created_at) * 1000)::bigint AS late_ms",
+    &[
+        Type::INT4,
+        Type::INT4,
+        Type::TIMESTAMPTZ,
+        Type::INT8,
+        Type::INT8,
+    ],
 );
 
 // Dead since: revoked, expired, of a revoked executor, or replaced by a token of a later epoch.
@@ -142,19 +139,53 @@ pub async fn receipts(store: &Store, part: Part, limit: i64) -> Result<Deleted, 
     Ok(deleted(&row))
 }
 
-/// Deletes uploads that nothing was bound to for a day, with their bytes; and whether more are
-/// due.
+/// A place in the order in which files are reclaimed.
+pub type UploadKey = (Timestamp, UploadId);
+
+/// Files that are marked as reclaimed.
+#[derive(Debug)]
+pub struct Reclaimed {
+    /// The files.
+    pub blobs: Vec<BlobRef>,
+    /// How far past its age the oldest was.
+    pub late: Duration,
+    /// The last one's place, if more may follow.
+    pub next: Option<UploadKey>,
+}
+
+/// Marks up to `limit` files that nothing was bound to for a day, behind that place: whoever still
+/// writes one writes no further byte, and nobody binds it. Bytes and rows are still there.
 ///
 /// # Errors
 /// A fault of the database.
-pub async fn uploads(store: &Store, part: Part, limit: i64) -> Result<(Deleted, bool), Error> {
+pub async fn uploads(
+    store: &Store,
+    part: Part,
+    after: Option<UploadKey>,
+    limit: i64,
+) -> Result<Reclaimed, Error> {
     let (of, index) = part.numbers();
+    let (created_at, id) = (after.map(|k| k.0), after.map_or(0, |k| k.1.0));
     let conn = store.conn().await?;
-    let row = conn.query_one(&UPLOADS, &[&of, &index, &limit]).await?;
-    let gone = deleted(&row);
-    let held: i64 = row.get("held");
-    let more = held == limit || usize::try_from(held).is_ok_and(|held| held > gone.rows);
-    Ok((gone, more))
+    let rows = conn
+        .query(&UPLOADS, &[&of, &index, &created_at, &id, &limit])
+        .await?;
+    let key = |row: &Row| -> UploadKey { (row.get("created_at"), UploadId(row.get("upload_id"))) };
+    let is_full = i64::try_from(rows.len()).is_ok_and(|n| n == limit);
+    let late_ms: i64 = rows.iter().map(|r| r.get("late_ms")).max().unwrap_or(0);
+    Ok(Reclaimed {
+        next: rows.iter().map(key).max().filter(|_| is_full),
+        late: Duration::from_millis(u64::try_from(late_ms).unwrap_or(0)),
+        blobs: rows
+            .iter()
+            .map(|row| BlobRef {
+                account: AccountId(row.get("account_id")),
+                id: UploadId(row.get("upload_id")),
+                public_id: PublicId(row.get("public_id")),
+                store: row.get("store"),
+            })
+            .collect(),
+    })
 }
 
 /// Deletes tokens that have been dead for 30 days, in a window of the table behind that place; and

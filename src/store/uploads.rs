@@ -7,7 +7,8 @@
 //!
 //! Invariants: a row without a digest is one whose bytes still arrive, and nothing reads or binds
 //! it; bytes never change once the digest is set; a row that was never bound may go at any time
-//! after a day.
+//! after a day: marked as reclaimed it takes no further byte, is never made whole and never bound, and
+//! its row outlives its bytes.
 
 use serde::Serialize;
 use tokio_postgres::types::Type;
@@ -23,7 +24,7 @@ pub const CHUNK: usize = 256 * 1024;
 static CAPTURES: Sql = Sql::new(
     "uploads.captures",
     "SELECT upload_id, public_id, creator_executor_id FROM uploads
-      WHERE account_id = $1 AND public_id = ANY($2) AND sha256 IS NOT NULL",
+      WHERE account_id = $1 AND public_id = ANY($2) AND sha256 IS NOT NULL AND reclaimed_at IS NULL",
     &[Type::INT8, Type::UUID_ARRAY],
 );
 
@@ -39,7 +40,7 @@ static BEGIN: Sql = Sql::new(
 static COMPLETE: Sql = Sql::new(
     "uploads.complete",
     "UPDATE uploads SET filename = $3, content_type = $4, byte_size = $5, sha256 = $6
-      WHERE account_id = $1 AND upload_id = $2 AND sha256 IS NULL
+      WHERE account_id = $1 AND upload_id = $2 AND sha256 IS NULL AND reclaimed_at IS NULL
   RETURNING public_id, filename, content_type, byte_size, created_at",
     &[
         Type::INT8,
@@ -67,9 +68,19 @@ static BOUND: Sql = Sql::new(
     &[Type::INT8, Type::INT8, Type::UUID],
 );
 
+/// The row of a file that is no more.
+static RECLAIMED: Sql = Sql::new(
+    "uploads.reclaimed",
+    "DELETE FROM uploads WHERE account_id = $1 AND upload_id = $2 AND reclaimed_at IS NOT NULL",
+    &[Type::INT8, Type::INT8],
+);
+
+/// Only while its row stands, and the sweep waits for neither: bytes without a row nobody would find.
 static CHUNK_PUT: Sql = Sql::new(
     "uploads.chunk_put",
-    "INSERT INTO upload_chunks (account_id, upload_id, ordinal, bytes) VALUES ($1, $2, $3, $4)",
+    "INSERT INTO upload_chunks (account_id, upload_id, ordinal, bytes)
+     SELECT $1, $2, $3, $4 FROM uploads
+      WHERE account_id = $1 AND upload_id = $2 AND reclaimed_at IS NULL FOR SHARE",
     &[Type::INT8, Type::INT8, Type::INT4, Type::BYTEA],
 );
 
@@ -91,6 +102,7 @@ pub static STATEMENTS: &[&Sql] = &[
     &BEGIN,
     &COMPLETE,
     &FORGET,
+    &RECLAIMED,
     &BOUND,
     &CHUNK_PUT,
     &CHUNK_GET,
@@ -256,6 +268,17 @@ impl Store {
         Ok(())
     }
 
+    /// Removes the row of a file that is marked as reclaimed; its bytes are gone.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn upload_reclaimed(&self, blob: &BlobRef) -> Result<(), Error> {
+        let conn = self.conn().await?;
+        conn.execute(&RECLAIMED, &[&blob.account.0, &blob.id.0])
+            .await?;
+        Ok(())
+    }
+
     /// A file that is bound to that run.
     ///
     /// # Errors
@@ -286,7 +309,7 @@ impl Store {
     /// Writes one chunk.
     ///
     /// # Errors
-    /// A fault.
+    /// A fault; the sweep took the row.
     pub(crate) async fn chunk_put(
         &self,
         blob: &BlobRef,
@@ -294,8 +317,14 @@ impl Store {
         bytes: &[u8],
     ) -> Result<(), Error> {
         let conn = self.conn().await?;
-        conn.execute(&CHUNK_PUT, &[&blob.account.0, &blob.id.0, &ordinal, &bytes])
+        let written = conn
+            .execute(&CHUNK_PUT, &[&blob.account.0, &blob.id.0, &ordinal, &bytes])
             .await?;
+        if written == 0 {
+            return Err(Error::Unavailable(
+                "the sweep took the row of a file that was still arriving".into(),
+            ));
+        }
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Leading one partition: each duty has its turns, each batch looks at the fence first.
 //!
-//! Two rotas run side by side, so that a slow delete never delays a settle: one of duties that
-//! settle work, one of duties that delete what is old.
+//! Rotas run side by side: each duty that settles work has one of its own, so that however much there
+//! is of one kind, or however long one settle takes, the others go on (a due park is settled whatever
+//! leaves or was suspended); those that delete what is old share one.
 //!
 //! Invariants:
 //! - an error of a batch ends that turn and nothing else;
@@ -61,23 +62,26 @@ pub(super) async fn lead(
         hold,
     };
     let lags = Lags::default();
-    // Either rota ends by itself only when the lease is gone, for both; each ends its batch first.
+    // A rota ends by itself only when the lease is gone, for all; each ends its batch first.
     let over = stop.child_token();
-    let rota = async |duties| {
-        let rota = Rota::new(
+    let settling = super::duties::settling().into_iter().map(|duty| vec![duty]);
+    let rotas = settling.chain([super::duties::deleting()]);
+    let running = rotas.enumerate().map(|(i, duties)| {
+        let mut rota = Rota::new(
             cx.clone(),
             grant.clone(),
             duties,
             lags.clone(),
             over.clone(),
         );
-        rota.run().await;
-        over.cancel();
-    };
-    tokio::join!(
-        rota(super::duties::settling()),
-        rota(super::duties::deleting())
-    );
+        rota.watches_clock = i == 0;
+        let over = over.clone();
+        async move {
+            rota.run().await;
+            over.cancel();
+        }
+    });
+    futures_util::future::join_all(running).await;
 }
 
 /// How far settling sweeps are behind.
@@ -148,7 +152,6 @@ impl Rota {
         lags: Lags,
         stop: CancellationToken,
     ) -> Self {
-        let watches_clock = duties.iter().any(|d| !d.deletes());
         let entries = duties
             .into_iter()
             .map(|duty| Entry {
@@ -163,7 +166,7 @@ impl Rota {
             entries,
             lags,
             stop,
-            watches_clock,
+            watches_clock: false,
             seen: None,
         }
     }

@@ -20,6 +20,7 @@ use crate::domain::hint::{Hint, WakeRole};
 use crate::domain::{AccountId, ExecutorId, PublicId, TaskNo};
 use crate::store;
 use crate::store::leaving::Lost;
+use crate::store::uploads::BlobRef;
 use crate::telemetry::chain;
 
 /// Settles in flight within one batch.
@@ -36,10 +37,12 @@ pub trait Settle: Send + Sync + 'static {
     fn schedule(&self, account: AccountId, run: PublicId) -> Settled<'_>;
     /// Settles up to `limit` rows of an executor that leaves.
     fn revoke(&self, account: AccountId, executor: ExecutorId, limit: usize) -> Settled<'_>;
-    /// Stops live runs under a suspension.
-    fn lose(&self, _lost: Lost) -> Settled<'_> {
+    /// Stops up to `limit` live runs under a suspension.
+    fn lose(&self, _lost: Lost, _limit: usize) -> Settled<'_> {
         std::future::ready(Ok(0)).boxed()
     }
+    /// Takes away the bytes of a file that is marked as reclaimed, then its row.
+    fn reclaim(&self, blob: BlobRef) -> Settled<'_>;
     /// Tells other candidates that a lease is free. A hint: nothing depends on it.
     fn nudge(&self) -> BoxFuture<'_, ()> {
         std::future::ready(()).boxed()
@@ -69,8 +72,16 @@ impl Settle for Commands {
         commands::revoke::settle(&self.0, account, executor, limit).boxed()
     }
 
-    fn lose(&self, lost: Lost) -> Settled<'_> {
-        commands::authority::settle(&self.0, lost).boxed()
+    fn lose(&self, lost: Lost, limit: usize) -> Settled<'_> {
+        commands::authority::settle(&self.0, lost, limit).boxed()
+    }
+
+    fn reclaim(&self, blob: BlobRef) -> Settled<'_> {
+        async move {
+            commands::upload::reclaim(&self.0, &blob).await?;
+            Ok(1)
+        }
+        .boxed()
     }
 
     fn nudge(&self) -> BoxFuture<'_, ()> {

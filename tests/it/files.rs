@@ -4,6 +4,7 @@
 mod attachments;
 mod binding;
 mod places;
+mod reclaiming;
 mod staging;
 
 use std::time::Duration;

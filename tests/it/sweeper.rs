@@ -12,12 +12,16 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use nexus::domain::{AccountId, ExecutorId, PublicId, TaskNo};
 use nexus::store::due::{self, Part};
+use nexus::store::uploads::BlobRef;
 use nexus::store::{self, Store, leases, replicas, retention};
 use nexus::sweeper::{Hold, Pace, Settle, Settled, Sweeper};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::scratch::{Scratch, connect, eventually};
+use crate::support::seed::{self, World, executor};
+use crate::support::{OPERATOR, TestApp, fleet, text};
+use serde_json::json;
 
 /// What a test does to a settle before it happens.
 type Disturb = Box<dyn Fn(AccountId, i64) -> Disturbance + Send + Sync>;
@@ -100,6 +104,18 @@ impl Expiry {
 }
 
 impl Settle for Expiry {
+    fn reclaim(&self, blob: BlobRef) -> Settled<'_> {
+        async move {
+            let bytes = "DELETE FROM upload_chunks WHERE account_id = $1 AND upload_id = $2";
+            let row = "DELETE FROM uploads WHERE account_id = $1 AND upload_id = $2 AND reclaimed_at IS NOT NULL";
+            let (account, id) = (blob.account.0, blob.id.0);
+            self.sql.execute(bytes, &[&account, &id]).await?;
+            let rows = self.sql.execute(row, &[&account, &id]).await?;
+            Ok(rows as usize)
+        }
+        .boxed()
+    }
+
     fn expire(&self, account: AccountId, run: PublicId, tasks: Vec<TaskNo>) -> Settled<'_> {
         async move {
             assert!(tasks.len() <= 64, "at most 64 rows a transaction");
@@ -138,6 +154,9 @@ impl Settle for Expiry {
     fn revoke(&self, account: AccountId, executor: ExecutorId, limit: usize) -> Settled<'_> {
         async move {
             assert_eq!(limit, 64);
+            if let Disturbance::Takes(time) = (self.disturb)(account, executor.0) {
+                tokio::time::sleep(time).await;
+            }
             self.calls.lock().unwrap().push((account.0, executor.0));
             let rows = self
                 .sql
@@ -1093,7 +1112,7 @@ async fn unbound_uploads_go_with_their_bytes_and_bound_ones_stay() {
         .await
         .unwrap();
     let rows = forced(&scratch, Expiry::plain(&scratch).await, "uploads").await;
-    assert_eq!(rows, 3, "in two batches: 30 MB each, 64 MiB a batch");
+    assert_eq!(rows, 3);
     assert_eq!(scratch.count("SELECT count(*) FROM uploads").await, 6);
     assert_eq!(
         scratch.count("SELECT count(*) FROM upload_chunks").await,
@@ -1226,4 +1245,105 @@ async fn work_outside_a_partition_is_left_to_its_owner() {
     assert!(page.iter().all(|p| p.run.0 % 4 == 3));
     assert!(Hold::unbounded().stands());
     scratch.finish().await;
+}
+
+/// `architecture.md` §7: a due row settles in time whatever the other duties do. Here every settle of
+/// executors that leave hangs, and there are more of them than a batch has places.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_hangs_in_one_duty_delays_no_other() {
+    const HANGS: i64 = 2;
+    let scratch = Scratch::migrated().await;
+    scratch
+        .sql
+        .batch_execute(&format!(
+            "INSERT INTO executors (account_id, public_id, kind, manager_id, registration_identifier,
+                                    assignment_scope, display_name, status, revoked_at)
+             SELECT {HANGS}, gen_random_uuid(), 'runner', 1, 'r' || i, 'account_wide', '', 'revoked', nexus_now()
+               FROM generate_series(1, 300) i"
+        ))
+        .await
+        .unwrap();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let hangs: Disturb = {
+        let begun = begun.clone();
+        Box::new(move |account, _| {
+            if account.0 == HANGS {
+                begun.fetch_add(1, Ordering::SeqCst);
+                Disturbance::Takes(Duration::from_secs(60))
+            } else {
+                Disturbance::None
+            }
+        })
+    };
+    let contender = Contender::start(&scratch, TTL, hangs);
+    eventually(TTL * 5, "revocations hang", async || {
+        begun.load(Ordering::SeqCst) > 0
+    })
+    .await;
+    parks(&scratch, 1, 1, 1, 1, "0 seconds").await;
+    runs(&scratch, 1, 1000, 1, true).await;
+    let took = eventually(Duration::from_secs(15), "the park is settled", async || {
+        left(&scratch, "true").await == 0
+    })
+    .await;
+    eventually(Duration::from_secs(15), "the run is started", async || {
+        let owed = "SELECT count(*) FROM runs WHERE schedulable";
+        scratch.count(owed).await == 0
+    })
+    .await;
+    println!("beside revocations that hang, a due park was settled after {took:?}");
+    contender.stop().await;
+    scratch.finish().await;
+}
+
+/// The same with the real commands on two replicas: an executor with 20,000 addressed rows is revoked,
+/// and another's row comes due meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_due_row_is_settled_in_time_beside_a_revocation_of_20_000_rows() {
+    let app = TestApp::with()
+        .replicas(2)
+        .set("NEXUS_ROLES", "api,sweeper")
+        .start()
+        .await;
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    let other = executor(&sql, world.account, "runner", world.human.id, "other").await;
+    seed::serve(&sql, world.account, &other, "echo", seed::READ_ONLY, None).await;
+    for _ in 0..20 {
+        world.wide_run(&app, &sql, 1000).await;
+    }
+    let step = json!({"tool": {"key": "a", "name": "echo", "input": {},
+        "route": {"kind": "runner", "runner_executor_public_id": other.public_id.to_string()}}});
+    let run = world.run(&app, json!([step])).await;
+    let revoke = format!(
+        "/operator_api/v1/executors/{}/revoke",
+        world.runner.public_id
+    );
+    app.command(&revoke, OPERATOR).await.ok(200);
+    let backlog = format!(
+        "SELECT count(*) FROM parks WHERE executor_id = {}",
+        world.runner.id
+    );
+    fleet::until("the revocation is under way", || async {
+        fleet::number(&sql, &backlog).await < 20_000
+    })
+    .await;
+    let due =
+        "UPDATE parks SET deadline_at = nexus_now(), due_at = nexus_now() WHERE executor_id = $1";
+    assert_eq!(sql.execute(due, &[&other.id]).await.unwrap(), 1);
+    let path = format!("{}/{run}/tasks/a", world.runs());
+    let took = eventually(
+        Duration::from_secs(15),
+        "the due row is settled",
+        async || {
+            let task = app.get(&path, &world.human.token).await.ok(200);
+            text(&task, "task.status") == "failed" || text(&task, "task.status") == "timed_out"
+        },
+    )
+    .await;
+    let left = fleet::number(&sql, &backlog).await;
+    println!("a due row was settled after {took:?} beside {left} rows of a revoked executor");
+    assert!(left > 0, "the revocation was still under way");
+    drop(sql);
+    app.finish().await;
 }

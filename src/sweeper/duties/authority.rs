@@ -15,11 +15,15 @@ use crate::store::Error;
 use crate::store::leaving::Lost;
 
 /// Suspensions looked at in one batch.
-const PAGE: usize = 1024;
+const PAGE: usize = 64;
+
+/// Runs stopped of one suspension in one batch.
+const RUNS: usize = 32;
 
 /// The duty.
 #[derive(Default)]
 pub struct Authority {
+    after: Option<Lost>,
     backoff: Backoff<Lost>,
 }
 
@@ -39,7 +43,11 @@ impl Duty for Authority {
 
 impl Authority {
     async fn batch(&mut self, cx: &Cx) -> Result<Pass, Error> {
-        let page = cx.store.lost_authority(cx.part, PAGE).await?;
+        let after = self.after.take();
+        let page = cx.store.lost_authority(cx.part, after, PAGE).await?;
+        if page.len() == PAGE {
+            self.after = page.last().copied();
+        }
         let now = Instant::now();
         let work: Vec<_> = page
             .into_iter()
@@ -51,12 +59,13 @@ impl Authority {
             "authority",
             &mut self.backoff,
             work,
-            |settle, lost, ()| settle.lose(lost),
+            |settle, lost, ()| settle.lose(lost, RUNS),
         )
         .await;
+        // A suspension whose minute is not over stops nothing: it is looked at each tick, not at once.
         Ok(Pass {
             rows,
-            more: false,
+            more: rows > 0 || self.after.is_some(),
             lag: Duration::ZERO,
         })
     }

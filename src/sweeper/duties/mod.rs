@@ -60,7 +60,7 @@ pub fn deleting() -> Vec<Box<dyn Duty>> {
     vec![
         Box::new(replicas::Replicas),
         Box::new(idempotency::Idempotency),
-        Box::new(uploads::Uploads),
+        Box::<uploads::Uploads>::default(),
         Box::<credentials::Credentials>::default(),
     ]
 }

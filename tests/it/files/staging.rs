@@ -228,7 +228,7 @@ async fn a_body_far_too_large_is_refused_unread() {
 }
 
 /// Sends the head of an upload that announces `length` bytes of body, and these first bytes of it.
-async fn half(app: &Door, token: &str, length: usize, body: &[u8]) -> TcpStream {
+pub(super) async fn half(app: &Door, token: &str, length: usize, body: &[u8]) -> TcpStream {
     let host = app.base.strip_prefix("http://").unwrap();
     let mut socket = TcpStream::connect(host).await.unwrap();
     let head = format!(
