@@ -6,7 +6,7 @@
 //! - [`test_services`] keeps such copies alive for a whole test run.
 //!
 //! Does not know: the schema, the protocol, HTTP. It opens connections only to see that a server
-//! answers.
+//! answers; what killed tests left behind is dropped by the store.
 
 pub mod demo;
 pub mod run;

@@ -9,13 +9,16 @@
 //! asked for them: `run` leaves them up), `up.lock` (one change at a time), `in-use` (shared by the
 //! running commands).
 //!
-//! Does not know: databases, templates, migrations; those are the test harness's.
+//! A test that was killed leaves its database behind; each start takes those away.
+//!
+//! Does not know: templates, migrations; those are the test harness's.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -23,6 +26,11 @@ use super::services::{
     self, Profile, Program, Record, RedisNeed, Services, ServicesConfig, StartError, Surroundings,
     lock_file, write_private,
 };
+use crate::config;
+use crate::store::{Statements, test_databases};
+
+/// On a server that others may use a test's database is left behind when it is older than any test.
+const OLDER_THAN_ANY_TEST: Duration = Duration::from_secs(3600);
 
 /// Tells a test where its database server is: the address of one where it may create databases.
 pub const DATABASE_VARIABLE: &str = "NEXUS_TEST_DATABASE_URL";
@@ -232,6 +240,7 @@ async fn ensure_up(config: ServicesConfig) -> Result<Record, StartError> {
     let _one_at_a_time = one_at_a_time(dir)?;
     if let Some(record) = recorded(dir) {
         if record.runs() && is_what(&config, &record).await {
+            reclaim(&record, OLDER_THAN_ANY_TEST).await;
             return Ok(record);
         }
         services::end_left_behind(dir).await?;
@@ -243,8 +252,36 @@ async fn ensure_up(config: ServicesConfig) -> Result<Record, StartError> {
     if record.redis_url.is_none() {
         eprintln!("no Redis found: what needs it is skipped");
     }
+    // Nobody else knows a server that was started just now.
+    let is_ours = record.postgres_pid.is_some();
+    reclaim(
+        &record,
+        if is_ours {
+            Duration::ZERO
+        } else {
+            OLDER_THAN_ANY_TEST
+        },
+    )
+    .await;
     write_record(dir, &record)?;
     Ok(record)
+}
+
+/// Drops what killed tests left behind; a failure costs room, never a test.
+async fn reclaim(record: &Record, age: Duration) {
+    let url = &record.database_url;
+    let Ok(server) = config::Database::from_url(DATABASE_VARIABLE, url, 1, Statements::Unnamed)
+    else {
+        return;
+    };
+    match test_databases::reclaim(&server, age).await {
+        Ok(0) => {}
+        Ok(n) => eprintln!("dropped {n} databases that killed tests left behind"),
+        Err(fault) => eprintln!(
+            "databases of killed tests stay: {}",
+            crate::telemetry::chain(&fault)
+        ),
+    }
 }
 
 /// Whether running servers are those that `config` asks for.
@@ -413,6 +450,64 @@ mod tests {
         );
         assert!(!record.runs());
         exits_with(folder.config(), "kill -9 $$", 137).await;
+    }
+
+    async fn databases(client: &tokio_postgres::Client) -> Vec<String> {
+        let rows = client
+            .query(
+                "SELECT datname::text FROM pg_database WHERE datname LIKE 'nexus_%' ORDER BY 1",
+                &[],
+            )
+            .await
+            .unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    async fn connected(url: &str) -> tokio_postgres::Client {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    #[tokio::test]
+    async fn databases_of_killed_tests_are_reclaimed_at_the_next_start() {
+        const LEFT: &str = "nexus_test_abcdefghij12";
+        const IN_USE: &str = "nexus_test_0123456789ab";
+        const OTHERS: [&str; 3] = [
+            "nexus_template_0f",
+            "nexus_test_mine",
+            "nexus_test_of_somebody_else",
+        ];
+        let folder = Folder::new("reclaimed");
+        let first = up(folder.config()).await.unwrap();
+        let client = connected(&first.database_url).await;
+        for name in [LEFT, IN_USE].iter().chain(&OTHERS) {
+            client
+                .batch_execute(&format!("CREATE DATABASE {name}"))
+                .await
+                .unwrap();
+        }
+        let (server, _) = first.database_url.rsplit_once('/').unwrap();
+        let guest = connected(&format!("{server}/{IN_USE}")).await;
+        // They run already: what is young may be a test's of another run.
+        up(folder.config()).await.unwrap();
+        assert_eq!(databases(&client).await.len(), 5);
+        reclaim(&first, Duration::ZERO).await;
+        let kept = databases(&client).await;
+        assert!(!kept.iter().any(|name| name == LEFT), "{kept:?}");
+        assert!(
+            kept.iter().any(|name| name == IN_USE),
+            "somebody is inside: {kept:?}"
+        );
+        drop((guest, client));
+        down(&folder.0).await.unwrap();
+        let second = up(folder.config()).await.unwrap();
+        let client = connected(&second.database_url).await;
+        assert_eq!(databases(&client).await, OTHERS, "nobody can be inside");
+        drop(client);
+        down(&folder.0).await.unwrap();
     }
 
     #[tokio::test]

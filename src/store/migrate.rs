@@ -176,7 +176,8 @@ pub(super) fn version_of(ran: &[i32]) -> i32 {
 /// An advisory lock key of our own: "nexusmig" in ASCII.
 const LOCK: i64 = 0x6e65_7875_736d_6967;
 
-async fn direct(config: &config::Database) -> Result<Client, MigrateError> {
+/// A connection past any pooler.
+pub(super) async fn direct(config: &config::Database) -> Result<Client, MigrateError> {
     let pg = &config.direct;
     let client = match config.tls_connector()? {
         Some(tls) => spawn_connection(pg.connect(tls).await),

@@ -38,6 +38,7 @@ pub mod runs;
 pub mod served_tools;
 pub mod sql;
 pub mod test_clock;
+pub mod test_databases;
 pub mod tokens;
 pub mod tx;
 pub mod uploads;
