@@ -43,6 +43,11 @@ pub static MIGRATIONS: &[Migration] = &[
         name: "lists",
         sql: include_str!("../../migrations/0003_lists.sql"),
     },
+    Migration {
+        version: 5,
+        name: "graph",
+        sql: include_str!("../../migrations/0005_graph.sql"),
+    },
 ];
 
 /// The first line of a file whose statements run one by one, each ended by a `;` at the end of a line.

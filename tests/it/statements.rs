@@ -13,7 +13,9 @@ fn lists() -> Vec<(&'static str, &'static [&'static Sql])> {
     vec![
         ("mod", store::STATEMENTS),
         ("accounts", store::accounts::STATEMENTS),
+        ("appends", store::appends::STATEMENTS),
         ("apply", store::apply::STATEMENTS),
+        ("births", store::births::STATEMENTS),
         ("credentials", store::credentials::STATEMENTS),
         ("due", store::due::STATEMENTS),
         ("executors", store::executors::STATEMENTS),

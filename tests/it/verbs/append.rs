@@ -65,11 +65,11 @@ async fn the_checks_of_an_append() {
         told
     };
     let stale = refused(json!({"expected_revision": 7, "steps": "x"}), 409, "stale_revision").await;
-    assert_eq!(at(&stale, "error.current_revision").as_i64(), Some(1));
+    assert_eq!(at(&stale, "current_revision").as_i64(), Some(1));
     refused(json!({"steps": []}), 422, "steps_required").await;
     refused(json!({"steps": [{"tool": {"name": ""}}]}), 422, "invalid_steps").await;
     let named = refused(json!({"steps": [x], "tasks": []}), 422, "edge_authoring_refused").await;
-    assert_eq!(text(&named, "error.path"), "tasks");
+    assert_eq!(text(&named, "path"), "tasks");
     refused(json!({"steps": [x], "nodes": []}), 422, "graph_authoring_not_available").await;
     refused(json!({"steps": [world.routed("a", "echo")]}), 409, "duplicate_task_key").await;
     refused(json!({"steps": [{"wait": {"task": "nope"}}]}), 422, "wait_target_not_found").await;

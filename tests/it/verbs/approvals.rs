@@ -8,11 +8,14 @@ use super::*;
 
 /// A run whose calls park for a person.
 async fn asking(app: &TestApp, world: &World, policy: &str) -> String {
-    let rules = json!([{"tool": "echo", "verdict": "ask", "origin": "author"}]);
+    // `a` alone says so in its input.
+    let mut a = call(world, "a", policy);
+    a["tool"]["input"] = json!({"first": "yes"});
+    let rules = json!([{"tool": "echo", "path": "first", "verdict": "ask", "origin": "author"}]);
     let run = json!({
         "approval_mode": "bypass",
         "approval_rules": rules,
-        "steps": [call(world, "a", policy), world.routed("b", "other")],
+        "steps": [a, world.routed("b", "echo")],
     });
     let (run, _) = run_with(app, world, run).await;
     assert_eq!(state(app, world, &run).await, "running a:needs_approval b:waiting");
@@ -141,6 +144,6 @@ async fn rules_are_read_at_create() {
     }});
     let told = app.post(&world.runs(), &world.human.token, run).await;
     let told = told.expect(422, "invalid_approval_rules");
-    assert_eq!(text(&told, "error.path"), "run.approval_rules[0].match");
+    assert_eq!(text(&told, "path"), "run.approval_rules[0].match");
     app.finish().await;
 }
