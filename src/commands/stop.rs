@@ -8,7 +8,7 @@ use crate::domain::refusal::Stop as Refusal;
 use crate::domain::{AccountId, PublicId};
 use crate::engine::mint::Mint;
 use crate::engine::stop;
-use crate::store::{First, Locked, RunTarget};
+use crate::store::{self, First, Locked, RunTarget};
 
 /// The longest that a graceful stop waits for what has started: 24 h.
 const LONGEST_DRAIN_MS: i64 = 86_400_000;
@@ -75,12 +75,20 @@ pub async fn graceful(app: &App, account: AccountId, run: PublicId) -> Result<()
     execute(app, account, run, How::Graceful).await
 }
 
-/// Forces a drain that has gone on for too long; any other run is left alone.
+/// Forces a drain that has gone on for too long; any other run is left alone. How many were.
 ///
 /// # Errors
-/// [`Refusal`], or a fault.
-pub async fn long_drain(app: &App, account: AccountId, run: PublicId) -> Result<(), Error<Refusal>> {
-    execute(app, account, run, How::LongDrain).await
+/// A fault.
+pub async fn long_drain(
+    app: &App,
+    account: AccountId,
+    run: PublicId,
+) -> Result<usize, store::Error> {
+    match execute(app, account, run, How::LongDrain).await {
+        Ok(()) => Ok(1),
+        Err(Error::Refused(_)) => Ok(0),
+        Err(Error::Fault(fault)) => Err(fault),
+    }
 }
 
 async fn execute(

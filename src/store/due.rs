@@ -205,9 +205,21 @@ static LEAVING: Sql = Sql::new(
     &[Type::INT8, Type::INT8, Type::INT4, Type::INT4, Type::INT8],
 );
 
+/// Graceful stops that have gone on for a day.
+static DRAINS: Sql = Sql::new(
+    "due.drains",
+    "SELECT account_id, run_id, public_id FROM runs
+      WHERE canceling_since IS NOT NULL AND completed_at IS NULL AND NOT force_stopped
+        AND canceling_since <= nexus_now() - interval '24 hours'
+        AND run_id % $1 = $2 AND run_id <> ALL ($3)
+      ORDER BY canceling_since LIMIT $4",
+    &[Type::INT4, Type::INT4, Type::INT8_ARRAY, Type::INT8],
+);
+
 /// The statements of this file.
 pub static STATEMENTS: &[&Sql] = &[
     &IN_ORDER,
+    &DRAINS,
     &PARKS,
     &WINDOW,
     &OTHERS,
@@ -360,6 +372,29 @@ pub async fn schedulable(
         })
         .collect();
     Ok((runs, rows.iter().map(account).min()))
+}
+
+/// Runs whose graceful stop has gone on for a day, the oldest first, but for these.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn drains(
+    store: &Store,
+    part: Part,
+    but: &[RunId],
+    limit: usize,
+) -> Result<Vec<OwedRun>, Error> {
+    let (of, index) = part.numbers();
+    let but: Vec<i64> = but.iter().map(|r| r.0).collect();
+    let limit = count(limit);
+    let conn = store.conn().await?;
+    let rows = conn.query(&DRAINS, &[&of, &index, &but, &limit]).await?;
+    let owed = rows.iter().map(|row| OwedRun {
+        account: AccountId(row.get("account_id")),
+        run: RunId(row.get("run_id")),
+        run_id: PublicId(row.get("public_id")),
+    });
+    Ok(owed.collect())
 }
 
 /// Executors whose revocation or shutdown still has rows to settle, behind that one.

@@ -364,30 +364,30 @@ static LOAD_CALLERS: Sql = Sql::new(
 );
 
 /// Who may be given a tool row: its frozen target, or whoever announces its name and is the
-/// declaring agent's application or a provider.
+/// declaring agent's application or a provider. The rows are loaded, or not yet inserted: what is
+/// asked of them comes along.
 static LOAD_ADDRESSEES: Sql = Sql::new(
     "run_tx.load_addressees",
     concat!(
         "SELECT w.account_id, w.public_id AS run_public_id, w.task_no, ", executor_columns!(), ",
                 s.effect_profile, s.replayable, s.timeout_ms AS announced_timeout_ms
-           FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
-          CROSS JOIN LATERAL (SELECT r.run_id, r.declaring_agent_id FROM runs r WHERE r.account_id = w.account_id
-                                 AND r.public_id = w.public_id OFFSET 0) r
-          CROSS JOIN LATERAL (SELECT t.tool_name, t.target_executor_id FROM tasks t WHERE t.account_id = w.account_id
-                                 AND t.run_id = r.run_id AND t.task_no = w.task_no OFFSET 0) t
+           FROM unnest($1::bigint[], $2::uuid[], $3::int[], $4::text[], $5::bigint[], $6::bigint[])
+             AS w(account_id, public_id, task_no, tool_name, target_executor_id, declaring_agent_id)
           CROSS JOIN LATERAL (
-                SELECT s.* FROM served_tools s WHERE t.target_executor_id IS NOT NULL AND s.account_id = w.account_id
-                   AND s.executor_id = t.target_executor_id AND s.name = t.tool_name
+                SELECT s.* FROM served_tools s WHERE w.target_executor_id IS NOT NULL AND s.account_id = w.account_id
+                   AND s.executor_id = w.target_executor_id AND s.name = w.tool_name
                 UNION ALL
-                SELECT s.* FROM served_tools s WHERE t.target_executor_id IS NULL AND s.account_id = w.account_id
-                   AND s.name = t.tool_name) s
+                SELECT s.* FROM served_tools s WHERE w.target_executor_id IS NULL AND s.account_id = w.account_id
+                   AND s.name = w.tool_name) s
            JOIN executors e ON e.account_id = s.account_id AND e.executor_id = s.executor_id AND e.status = 'active'
-            AND (t.target_executor_id IS NOT NULL OR e.kind = 'tool_provider'
-                 OR (e.kind = 'agent_application' AND e.agent_id = r.declaring_agent_id))
+            AND (w.target_executor_id IS NOT NULL OR e.kind = 'tool_provider'
+                 OR (e.kind = 'agent_application' AND e.agent_id = w.declaring_agent_id))
            LEFT JOIN members ea ON ea.account_id = e.account_id AND ea.member_id = e.agent_id
           ORDER BY w.task_no, e.executor_id"
     ),
-    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+    &[
+        Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY,
+    ],
 );
 
 static LOAD_FAILURES: Sql = Sql::new(
@@ -510,8 +510,8 @@ static LOAD_RULES: Sql = Sql::new(
             CASE WHEN row_number() OVER (PARTITION BY r.account_id, r.run_id) = 1 THEN r.approval_rules END AS approval_rules
        FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
       CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
-      CROSS JOIN LATERAL (SELECT i.tool_input FROM task_inputs i WHERE i.account_id = r.account_id AND i.run_id = r.run_id
-                             AND i.task_no = w.task_no OFFSET 0) i",
+       LEFT JOIN LATERAL (SELECT i.tool_input FROM task_inputs i WHERE i.account_id = r.account_id AND i.run_id = r.run_id
+                             AND i.task_no = w.task_no OFFSET 0) i ON true",
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
 );
 
@@ -698,6 +698,9 @@ struct Loads {
     ready: Wanted,
     ready_limit: i64,
     addressees: Wanted,
+    tools: Vec<Option<String>>,
+    targets: Vec<Option<i64>>,
+    agents: Vec<Option<i64>>,
     failures: Wanted,
     repairs: Wanted,
     branches: Wanted,
@@ -769,12 +772,21 @@ impl Loads {
         }
     }
 
-    fn want(&mut self, target: &RunTarget, want: &Want) {
+    fn want(&mut self, target: &RunTarget, want: &Want, locked: Option<&Locked>) {
         match want {
             Want::Edges(nos) => self.nos.nos(target, nos),
             Want::Row(no) => self.nos.nos(target, &[*no]),
             Want::Downstream(nos) => self.downstream.nos(target, nos),
-            Want::Addressees(nos) => self.addressees.nos(target, nos),
+            Want::Addressees(nos) => {
+                self.addressees.nos(target, nos);
+                for no in nos {
+                    let task = locked.and_then(|l| l.graph.task(*no));
+                    self.tools.push(task.and_then(|t| t.tool_name.clone()));
+                    self.targets.push(task.and_then(|t| t.target).map(|e| e.0));
+                    let agent = locked.and_then(|l| l.graph.run.principal.declaring_agent);
+                    self.agents.push(agent.map(|m| m.0));
+                }
+            }
             Want::Failures => self.failures.run(target),
             Want::Arms(nos) => self.arms.nos(target, nos),
             Want::Parks(nos) => self.parks.nos(target, nos),
@@ -823,7 +835,6 @@ impl Loads {
         add(Read::Slice, &LOAD_NOS, &self.nos, true);
         add(Read::Slice, &LOAD_DOWNSTREAM, &self.downstream, true);
         add(Read::Slice, &LOAD_OPEN, &self.open, false);
-        add(Read::Addressees, &LOAD_ADDRESSEES, &self.addressees, true);
         add(Read::Failures, &LOAD_FAILURES, &self.failures, false);
         add(Read::Slice, &LOAD_ARMS, &self.arms, true);
         add(Read::Selections, &LOAD_SELECTIONS, &self.arms, true);
@@ -834,6 +845,21 @@ impl Loads {
         add(Read::Watchers, &LOAD_WATCHERS, &self.watchers, true);
         add(Read::Rows, &LOAD_OBSERVED, &self.observed, true);
         add(Read::Bodies, &LOAD_BODIES, &self.observed, true);
+        let calls = &self.addressees;
+        if !calls.accounts.is_empty() {
+            batch.add(
+                &LOAD_ADDRESSEES,
+                vec![
+                    &calls.accounts,
+                    &calls.runs,
+                    &calls.nos,
+                    &self.tools,
+                    &self.targets,
+                    &self.agents,
+                ],
+            );
+            reads.push(Read::Addressees);
+        }
         let standing = &self.standing;
         if !standing.accounts.is_empty() {
             let w = standing;
@@ -922,7 +948,7 @@ impl RunTx {
     pub async fn load(&mut self, wants: &[(RunTarget, Want)]) -> Result<(), Error> {
         let mut loads = Loads::default();
         for (target, want) in wants {
-            loads.want(target, want);
+            loads.want(target, want, self.runs.get(target));
         }
         let mut batch = Batch::new();
         let reads = loads.fill(&mut batch);
@@ -1218,9 +1244,11 @@ impl RunTx {
                     .map_err(|e| Error::inconsistent("runs", "approval_rules", e))?;
                 rules.insert(target, read.0);
             }
-            let input = row.get::<_, Option<&str>>("tool_input").unwrap_or("{}");
-            let input = rows::json(input, "task_inputs", "tool_input")?;
-            inputs.entry(target).or_default().push((no, input));
+            let inputs = inputs.entry(target).or_default();
+            // A row that this transaction adds has none yet: the slice knows it.
+            if let Some(input) = row.get::<_, Option<&str>>("tool_input") {
+                inputs.push((no, rows::json(input, "task_inputs", "tool_input")?));
+            }
         }
         for (target, inputs) in inputs {
             if let Some(locked) = self.runs.get_mut(&target) {

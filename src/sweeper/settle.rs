@@ -43,6 +43,10 @@ pub trait Settle: Send + Sync + 'static {
     }
     /// Takes away the bytes of a file that is marked as reclaimed, then its row.
     fn reclaim(&self, blob: BlobRef) -> Settled<'_>;
+    /// Forces the graceful stop of a run that has gone on for too long.
+    fn drain(&self, _account: AccountId, _run: PublicId) -> Settled<'_> {
+        std::future::ready(Ok(0)).boxed()
+    }
     /// Tells other candidates that a lease is free. A hint: nothing depends on it.
     fn nudge(&self) -> BoxFuture<'_, ()> {
         std::future::ready(()).boxed()
@@ -82,6 +86,10 @@ impl Settle for Commands {
             Ok(1)
         }
         .boxed()
+    }
+
+    fn drain(&self, account: AccountId, run: PublicId) -> Settled<'_> {
+        commands::stop::long_drain(&self.0, account, run).boxed()
     }
 
     fn nudge(&self) -> BoxFuture<'_, ()> {

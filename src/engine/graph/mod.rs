@@ -660,6 +660,17 @@ impl Graph {
         counts.rounds += class.rounds;
         self.edges.insert(no, Vec::new());
         self.tasks.insert(no, task);
+        // What the store cannot tell yet.
+        let text = |c: &Option<Canonical>| c.as_ref().map(|c| c.as_str().to_owned());
+        let seen = Seen {
+            tool_input: text(&new.tool_input),
+            definition: text(&new.definition),
+            ..Seen::default()
+        };
+        self.seen.insert(no, seen);
+        if let Some(input) = &new.tool_input {
+            self.inputs.insert(no, input.value());
+        }
         if class.ready == 1 {
             self.ready.insert(no);
         }

@@ -258,7 +258,9 @@ impl Graph {
             task.settle_seq = None;
             task.completed_at = None;
         });
-        self.seen.remove(&no);
+        if !self.changes.tasks_new.contains_key(&no) {
+            self.seen.remove(&no);
+        }
         self.narrate_task(no);
         self.woken = true;
     }

@@ -6,6 +6,7 @@
 
 mod authority;
 mod credentials;
+mod drains;
 mod idempotency;
 mod parks;
 mod ready;
@@ -52,6 +53,7 @@ pub fn settling() -> Vec<Box<dyn Duty>> {
         Box::<ready::Ready>::default(),
         Box::<revocations::Revocations>::default(),
         Box::<authority::Authority>::default(),
+        Box::<drains::Drains>::default(),
     ]
 }
 

@@ -90,7 +90,8 @@ pub const GRAPH: &[Audit] = &[
     (
         "a_row_settles_once_in_a_generation",
         "WITH s AS (SELECT account_id, host_id, payload::jsonb ->> 'task_key' AS key, count(*) FILTER (WHERE
-                payload::jsonb ->> 'status' IN ('completed', 'failed', 'timed_out', 'uncertain', 'canceled', 'skipped')) AS n
+                payload::jsonb ->> 'status' IN ('completed', 'failed', 'timed_out', 'uncertain', 'canceled', 'skipped')
+                AND payload::jsonb ->> 'failure_resolution' IS DISTINCT FROM 'abandoned') AS n
                 FROM run_events WHERE type = 'task_status' GROUP BY 1, 2, 3)
          SELECT 'task ' || t.run_id || '/' || t.key || ' is narrated as settled ' || s.n || ' times'
            FROM s JOIN tasks t ON t.account_id = s.account_id AND t.run_id = s.host_id AND t.key = s.key
@@ -98,9 +99,11 @@ pub const GRAPH: &[Audit] = &[
     ),
     (
         "a_row_starts_once_in_a_generation",
-        "SELECT 'task ' || host_id || '/' || (payload::jsonb ->> 'task_key') || ' was dispatched ' || count(*) || ' times'
-           FROM run_events WHERE type = 'task_status' AND payload::jsonb ->> 'status' = 'dispatched'
-          GROUP BY account_id, host_id, payload::jsonb ->> 'task_key' HAVING count(*) > 1",
+        "WITH s AS (SELECT account_id, host_id, payload::jsonb ->> 'task_key' AS key, count(*) AS n FROM run_events
+                WHERE type = 'task_status' AND payload::jsonb ->> 'status' = 'dispatched' GROUP BY 1, 2, 3)
+         SELECT 'task ' || s.host_id || '/' || s.key || ' was dispatched ' || s.n || ' times'
+           FROM s JOIN tasks t ON t.account_id = s.account_id AND t.run_id = s.host_id AND t.key = s.key
+          WHERE s.n > t.generation + 1",
     ),
     (
         "settles_of_a_run_are_numbered_once_each",
