@@ -12,6 +12,7 @@ use crate::domain::json::{Canonical, Object, Value, parse};
 use crate::domain::payload::Submission;
 use crate::domain::steps::{PromptMechanism, Refusal as StepsRefusal};
 use crate::domain::{AccountId, ExecutorId, PublicId};
+pub use crate::engine::append::Refusal as Judged;
 use crate::engine::append::{self, Resolve};
 use crate::engine::compile::{self, Envelope, Facts};
 use crate::engine::mint::Mint;

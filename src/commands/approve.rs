@@ -5,7 +5,8 @@ use super::lane::RunCommand;
 use crate::app::App;
 use crate::domain::refusal::Approval as Refusal;
 use crate::domain::{AccountId, PublicId, TaskKey};
-use crate::engine::approve::{self, Decider};
+use crate::engine::approve;
+pub use crate::engine::approve::Decider;
 use crate::engine::mint::Mint;
 use crate::store::{First, Locked, RunTarget};
 

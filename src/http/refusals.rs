@@ -111,7 +111,7 @@ impl Refused for append::Refusal {
     }
 
     fn status(&self) -> StatusCode {
-        use crate::engine::append::Refusal as Judged;
+        use append::Judged;
         match self {
             Self::InProgress | Self::EnvelopeMismatch => StatusCode::CONFLICT,
             Self::Malformed { .. } => StatusCode::BAD_REQUEST,
@@ -135,7 +135,7 @@ impl Refused for append::Refusal {
     }
 
     fn answer(&self) -> ApiError {
-        use crate::engine::append::Refusal as Judged;
+        use append::Judged;
         let answer = ApiError::new(self.status(), self.word(), self.to_string());
         match self {
             Self::InProgress => answer.header(header::RETRY_AFTER, "1"),

@@ -266,7 +266,7 @@ async fn a_late_commit_cannot_replace_a_forced_stop() {
 /// Edge case 37, BR-004: a pause or a graceful stop permits the commit and stays what it is.
 #[tokio::test]
 async fn a_commit_is_taken_in_a_held_run_and_starts_nothing() {
-    for status in ["paused", "canceling", "needs_attention"] {
+    for status in ["paused", "canceling"] {
         let s = scene("write_note").await;
         let token = s.claim().await;
         set_run(&s.sql, &s.run, status).await;

@@ -335,8 +335,10 @@ async fn simultaneous_failures_end_the_same_way_every_time() {
                 .await,
                 count(&format!("runs WHERE {mine} AND status = '{run_status}'")).await,
                 count(
-                    &format!("run_events WHERE type = 'attention_required' AND host_{mine}")
-                        .replace("host_run_id", "host_id"),
+                    &format!(
+                        "run_events WHERE type = 'turn_status' AND payload LIKE '%needs_attention%' AND host_{mine}"
+                    )
+                    .replace("host_run_id", "host_id"),
                 )
                 .await,
                 count(&format!("open_failures WHERE {mine}")).await,

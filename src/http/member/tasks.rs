@@ -11,7 +11,6 @@ use crate::commands::{approve, cancel, repair, resolve};
 use crate::domain::json::Value;
 use crate::domain::payload::Submission;
 use crate::domain::{PublicId, TaskKey};
-use crate::engine::approve::Decider;
 use crate::http::answer::{Answer, ok};
 use crate::http::auth::MemberCaller;
 use crate::http::body::{Body, MAX_ESCAPED_BODY};
@@ -155,7 +154,7 @@ async fn decide(
     decision: approve::Decision,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
     let (standing, run, key) = place(&app, &caller, &at).await?;
-    let by = Decider {
+    let by = approve::Decider {
         kind: caller.kind,
         public_id: caller.public_id,
     };

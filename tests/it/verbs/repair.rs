@@ -136,6 +136,42 @@ async fn a_failure_holds_early_while_claims_go_on() {
     app.finish().await;
 }
 
+/// `runs.md` §7.1: under a hold claims live; a settle that makes work ready ends it.
+#[tokio::test]
+async fn a_settle_that_makes_work_ready_ends_a_hold() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let steps = json!([
+        {"parallel": [call(&world, "bad", "halt"), [call(&world, "long", "halt"), call(&world, "next", "halt")]]},
+        world.routed("end", "echo"),
+    ]);
+    let run = world.run(&app, steps).await;
+    let granted = app
+        .command(&door(&run, "long", "claim"), &world.runner.token)
+        .await;
+    fails(&app, &world, &run, "bad").await;
+    assert!(state(&app, &world, &run).await.starts_with("needs_attention"));
+    let body = json!({"claim_token": claim_token(&granted), "content": "done"});
+    app.post(&door(&run, "long", "commit"), &world.runner.token, body)
+        .await
+        .ok(200);
+    assert_eq!(
+        state(&app, &world, &run).await,
+        "running bad:failed long:completed next:dispatched end:waiting"
+    );
+    // The reason stands while its row is there, on a running run too (INV-35).
+    assert_eq!(attention(&app, &world, &run).await, "halt_failure bad");
+    completes(&app, &world, &run, "next").await;
+    assert!(state(&app, &world, &run).await.starts_with("needs_attention"));
+    say(&app, &world, &of_task(&world, &run, "bad", "retry"), json!({}))
+        .await
+        .ok(200);
+    completes(&app, &world, &run, "bad").await;
+    completes(&app, &world, &run, "end").await;
+    assert!(state(&app, &world, &run).await.starts_with("completed"));
+    app.finish().await;
+}
+
 /// `runs.md` §8.5: the one cancel that resolves.
 #[tokio::test]
 async fn a_person_ends_a_branch() {

@@ -77,7 +77,10 @@ async fn a_stop_hangs_in_no_state() {
 /// `runs.md` §7: a drain older than a day is forced by the sweep.
 #[tokio::test]
 async fn a_long_drain_is_forced() {
-    let app = TestApp::start().await;
+    let app = TestApp::with()
+        .set("NEXUS_ROLES", "api,sweeper")
+        .start()
+        .await;
     let world = World::in_database(&app.sql().await, "a").await;
     let mut long = world.routed("a", "echo");
     long["tool"]["timeout_ms"] = json!(604_800_000);
