@@ -15,6 +15,7 @@ pub mod json;
 pub mod media;
 pub mod payload;
 pub mod progress;
+pub mod reads;
 pub mod refusal;
 pub mod steps;
 pub mod time;

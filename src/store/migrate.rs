@@ -44,6 +44,11 @@ pub static MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0003_lists.sql"),
     },
     Migration {
+        version: 4,
+        name: "reads",
+        sql: include_str!("../../migrations/0004_reads.sql"),
+    },
+    Migration {
         version: 5,
         name: "graph",
         sql: include_str!("../../migrations/0005_graph.sql"),

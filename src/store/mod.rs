@@ -30,6 +30,7 @@ pub mod migrate;
 pub mod page;
 mod pooled;
 pub mod presence;
+pub mod reads;
 pub mod replicas;
 pub mod retention;
 mod rows;

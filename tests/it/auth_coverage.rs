@@ -297,7 +297,10 @@ async fn every_door_of_an_account_conceals_it_from_its_neighbour() {
     let neighbour = app.fixture().await;
     let ids = ids(&app, &own).await;
     let mut asked = 0;
-    for route in guarded().iter().filter(|r| r.names_resources()) {
+    let mut routes = guarded();
+    // What makes its resource go comes last, or those behind it would find nothing.
+    routes.sort_by_key(|route| route.method == Method::DELETE);
+    for route in routes.iter().filter(|r| r.names_resources()) {
         let (theirs, ours) = match route.plane() {
             Plane::Member => (&neighbour.human.token, &own.human.token),
             Plane::Executor => (&neighbour.runner.token, &own.runner.token),
@@ -308,7 +311,8 @@ async fn every_door_of_an_account_conceals_it_from_its_neighbour() {
         answer.expect(404, "not_found");
         // Its own member is not told the same, or the answer above would prove nothing.
         let answer = route.ask(&app, &ids, ours).await;
-        assert_ne!(answer.status.as_u16(), 404, "{route:?}: {answer:?}");
+        let concealed = answer.text().contains(r#""code":"not_found""#);
+        assert!(!concealed, "{route:?}: {answer:?}");
         asked += 1;
     }
     assert!(asked > 1, "there are such doors");

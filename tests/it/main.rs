@@ -35,6 +35,7 @@ mod pooler;
 mod progress;
 mod provision;
 mod rates;
+mod reads;
 mod scratch;
 mod serve;
 mod statements;

@@ -26,6 +26,7 @@ fn lists() -> Vec<(&'static str, &'static [&'static Sql])> {
         ("leaving", store::leaving::STATEMENTS),
         ("members", store::members::STATEMENTS),
         ("presence", store::presence::STATEMENTS),
+        ("reads", store::reads::STATEMENTS),
         ("replicas", store::replicas::STATEMENTS),
         ("retention", store::retention::STATEMENTS),
         ("run_tx", store::run_tx::STATEMENTS),

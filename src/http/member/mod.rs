@@ -5,6 +5,7 @@
 
 mod events;
 mod executors;
+mod reads;
 mod runs;
 mod tasks;
 mod workspaces;
@@ -18,6 +19,7 @@ pub fn routes() -> Router<App> {
     Router::new()
         .merge(events::routes())
         .merge(executors::routes())
+        .merge(reads::routes())
         .merge(runs::routes())
         .merge(workspaces::routes())
 }
