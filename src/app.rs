@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::blobs::Blobs;
 use crate::bus::Bus;
 use crate::cable::Cable;
+use crate::commands::claims::Inboxes;
 use crate::commands::lane::Lanes;
 use crate::config::{self, Config};
 use crate::engine::mint::Mint;
@@ -37,6 +38,8 @@ pub struct Parts {
     pub cable: Cable,
     /// What executes commands that write runs.
     pub lanes: Lanes,
+    /// What executes batches of claims.
+    pub inboxes: Inboxes,
     /// This replica's id, new at each start.
     pub replica_id: Uuid,
     /// Cancelled when a graceful stop begins: readiness fails, upgrades are refused.
@@ -66,6 +69,7 @@ impl App {
         let bus = Bus::new(config.redis.as_ref())?;
         Ok(Self(Arc::new(Parts {
             lanes: Lanes::start(LANES, store.clone(), bus.clone()),
+            inboxes: Inboxes::new(store.clone()),
             store,
             blobs,
             bus,

@@ -1,7 +1,8 @@
 //! Claim: the one verb without the run lock (`executor.md` §8, `architecture.md` §4, §8).
 //!
 //! Facts are read without a lock and refuse if they already refuse; else one guarded update of the
-//! park row. Zero rows: somebody was quicker; look again and refuse.
+//! park row. Zero rows: somebody was quicker; look again and refuse. Batches are in
+//! [`claims`](super::claims).
 
 use sha2::{Digest, Sha256};
 
@@ -11,10 +12,9 @@ use crate::domain::refusal::{Claim as Refusal, ReadClaim};
 use crate::domain::words::{TaskKind, TaskStatus};
 use crate::domain::{PublicId, RunId, TaskKey, TaskNo, Timestamp};
 use crate::engine::claim::{self, Verdict};
-use crate::engine::facts::Caller;
 use crate::engine::mint::{self, Secret};
 use crate::store::credentials::ExecutorCaller;
-use crate::store::inbox::{CLAIMS_RECEIPT, ClaimState, Granted, InboxRow, Taking, Wanted};
+use crate::store::inbox::{ClaimState, Granted, InboxRow, Taking, Wanted};
 use crate::telemetry::CLAIMS;
 
 /// How often a claim looks again after a guarded update met no row. Each round means that the row
@@ -32,7 +32,7 @@ pub struct Claimed {
     pub deadline_at: Timestamp,
 }
 
-fn claimed(granted: Granted, secret: Secret) -> Claimed {
+pub(super) fn claimed(granted: Granted, secret: Secret) -> Claimed {
     Claimed {
         row: granted.row,
         token: secret.text,
@@ -41,7 +41,7 @@ fn claimed(granted: Granted, secret: Secret) -> Claimed {
 }
 
 /// SHA-256 of an Idempotency-Key, bound to the door: one key may serve both doors.
-fn key_digest(door: &str, key: &str) -> Vec<u8> {
+pub(super) fn key_digest(door: &str, key: &str) -> Vec<u8> {
     let mut sha = Sha256::new();
     sha.update(door.as_bytes());
     sha.update([0]);
@@ -121,7 +121,7 @@ async fn one(
     Err(Error::Refused(Refusal::AlreadyClaimed))
 }
 
-fn wanted(run: RunId, task: TaskNo, generation: i32, secret: &Secret) -> Wanted {
+pub(super) fn wanted(run: RunId, task: TaskNo, generation: i32, secret: &Secret) -> Wanted {
     Wanted {
         run,
         task,
@@ -130,161 +130,8 @@ fn wanted(run: RunId, task: TaskNo, generation: i32, secret: &Secret) -> Wanted 
     }
 }
 
-/// Claims up to `limit` claimable rows, oldest first, skipping those that others hold. Under a key
-/// that was used before, answers those of the same rows whose claims still stand, with new tokens,
-/// and claims nothing new.
-///
-/// # Errors
-/// A fault; there are no refusals but an empty answer.
-pub async fn claim_many(
-    app: &App,
-    caller: ExecutorCaller,
-    limit: usize,
-    idempotency: Option<String>,
-) -> Result<Vec<Claimed>, Error<Refusal>> {
-    let app = app.clone();
-    to_the_end(async move {
-        let Some(key) = idempotency else {
-            return many(&app, &caller, limit, None).await;
-        };
-        let under = key_digest("claims", &key);
-        if app
-            .store
-            .claims_key_used(caller.account, caller.id, &key)
-            .await?
-        {
-            return recover(&app, &caller, &key, &under).await;
-        }
-        match many(&app, &caller, limit, Some((&key, &under))).await {
-            Err(Error::Fault(fault)) if fault.is_duplicate_of(CLAIMS_RECEIPT) => {
-                recover(&app, &caller, &key, &under).await
-            }
-            outcome => outcome,
-        }
-    })
-    .await
-}
-
-async fn recover(
-    app: &App,
-    caller: &ExecutorCaller,
-    key: &str,
-    under: &[u8],
-) -> Result<Vec<Claimed>, Error<Refusal>> {
-    let held = app
-        .store
-        .claims_under(caller.account, caller.id, key, under)
-        .await?;
-    let mut mint = app.mint();
-    let secrets: Vec<Secret> = held.iter().map(|_| mint.token()).collect();
-    let rows: Vec<Wanted> = held
-        .iter()
-        .zip(&secrets)
-        .map(|((run, task, generation), secret)| wanted(*run, *task, *generation, secret))
-        .collect();
-    let recover = || async {
-        let store = &app.store;
-        let recovered = store.claim_recover(caller.account, caller.id, under, &rows);
-        recovered.await.map_err(Error::Fault)
-    };
-    let granted = run_again(recover).await?;
-    Ok(pair(granted, &rows, secrets))
-}
-
-async fn many(
-    app: &App,
-    caller: &ExecutorCaller,
-    limit: usize,
-    key: Option<(&str, &[u8])>,
-) -> Result<Vec<Claimed>, Error<Refusal>> {
-    let mut claimed = Vec::new();
-    let Some(facts) = app.store.inbox_caller(caller.account, caller.id).await? else {
-        return Ok(claimed);
-    };
-    let mut after = Some(0);
-    while let (Some(from), true) = (after, claimed.len() < limit) {
-        let look = Look {
-            caller,
-            facts: &facts,
-            from,
-            wanted: limit - claimed.len(),
-            page: limit.max(PAGE),
-            under: key.map(|(_, digest)| digest),
-            // The first rows taken also write down that the key was used.
-            receipt: key.map(|(text, _)| text).filter(|_| claimed.is_empty()),
-        };
-        match look.take(app).await {
-            Ok((taken, next)) => {
-                claimed.extend(taken);
-                after = next;
-            }
-            // What was granted is told: without its tokens nobody could ever settle it.
-            Err(_) if !claimed.is_empty() => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(claimed)
-}
-
-/// The fewest rows that one look at the inbox fetches.
-const PAGE: usize = 16;
-
-/// One page of the inbox, and what of it may be taken.
-struct Look<'a> {
-    caller: &'a ExecutorCaller,
-    facts: &'a Caller,
-    from: i64,
-    wanted: usize,
-    page: usize,
-    under: Option<&'a [u8]>,
-    receipt: Option<&'a str>,
-}
-
-impl Look<'_> {
-    /// Takes up to `wanted` rows of the page; tells where the next page begins, if there is one.
-    async fn take(&self, app: &App) -> Result<(Vec<Claimed>, Option<i64>), Error<Refusal>> {
-        let account = self.caller.account;
-        let page = i64::try_from(self.page).unwrap_or(i64::MAX);
-        let listed = app
-            .store
-            .inbox_page(account, self.facts, self.from, page, true)
-            .await?;
-        let next = listed
-            .last()
-            .filter(|_| listed.len() == self.page)
-            .map(|l| l.park_no.0);
-        let mut mint = app.mint();
-        let (mut secrets, mut rows) = (Vec::new(), Vec::new());
-        for row in listed {
-            let room = rows.len() < self.wanted;
-            if room && row.listable && claim::decide(&row.facts, None).is_ok() {
-                let secret = mint.token();
-                rows.push(wanted(row.run, row.task, row.facts.generation, &secret));
-                secrets.push(secret);
-            }
-        }
-        if rows.is_empty() {
-            return Ok((Vec::new(), next));
-        }
-        let taking = Taking {
-            caller: self.caller.id,
-            epoch: self.caller.epoch,
-            key: self.under,
-        };
-        let grant = || async {
-            let granted = app
-                .store
-                .claim_grant_many(account, taking, &rows, self.receipt);
-            granted.await.map_err(Error::Fault)
-        };
-        let granted = run_again(grant).await?;
-        metrics::counter!(CLAIMS, "outcome" => "granted").increment(granted.len() as u64);
-        Ok((pair(granted, &rows, secrets), next))
-    }
-}
-
 /// Pairs what was granted with the tokens that were minted for it.
-fn pair(granted: Vec<Granted>, rows: &[Wanted], secrets: Vec<Secret>) -> Vec<Claimed> {
+pub(super) fn pair(granted: Vec<Granted>, rows: &[Wanted], secrets: Vec<Secret>) -> Vec<Claimed> {
     let mut minted: std::collections::BTreeMap<(RunId, TaskNo), Secret> =
         rows.iter().map(|w| (w.run, w.task)).zip(secrets).collect();
     granted

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Error;
-use super::claim::{self, Claimed};
+use super::claim::Claimed;
+use super::claims::Taken;
 use crate::app::App;
 use crate::bus::{Message, Subscription};
-use crate::domain::refusal;
 use crate::engine::eligibility::is_eligible;
 use crate::store;
 use crate::store::credentials::ExecutorCaller;
@@ -17,6 +16,9 @@ use crate::store::inbox::InboxRow;
 
 /// How long a waiting poll trusts hints alone: a lost one costs no more than this.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The same while rows were passed over because others held them: whoever lets one go tells nobody.
+const LOOK_AGAIN_HELD: Duration = Duration::from_millis(50);
 
 /// One page of the inbox.
 #[derive(Debug)]
@@ -47,9 +49,9 @@ impl Waiter {
         })
     }
 
-    /// Whether to look again.
-    async fn again(&mut self, app: &App) -> bool {
-        let next_look = (Instant::now() + LOOK_AGAIN).min(self.until);
+    /// Whether to look again, at the latest `after` a while.
+    async fn again(&mut self, app: &App, after: Duration) -> bool {
+        let next_look = (Instant::now() + after).min(self.until);
         loop {
             tokio::select! {
                 message = self.hints.recv() => match message {
@@ -81,7 +83,7 @@ pub async fn list(
         let done = !page.rows.is_empty() || page.next_after.is_some();
         match &mut waiter {
             Some(waiter) if !done => {
-                if !waiter.again(app).await {
+                if !waiter.again(app, LOOK_AGAIN).await {
                     return Ok(page);
                 }
             }
@@ -104,7 +106,7 @@ async fn page(
     };
     let fetched = app
         .store
-        .inbox_page(caller.account, &facts, after, limit, false)
+        .inbox_page(caller.account, &facts, after, limit)
         .await?;
     let filled = i64::try_from(fetched.len()).is_ok_and(|n| n == limit);
     let next_after = fetched.last().filter(|_| filled).map(|last| last.park_no.0);
@@ -126,17 +128,21 @@ pub async fn claim_many(
     limit: usize,
     wait: Duration,
     key: Option<String>,
-) -> Result<Vec<Claimed>, Error<refusal::Claim>> {
+) -> Result<Vec<Claimed>, store::Error> {
     let mut waiter = Waiter::start(app, caller, wait).await;
     loop {
-        let claimed = claim::claim_many(app, caller.clone(), limit, key.clone()).await?;
+        let Taken { claims, held } = app
+            .inboxes
+            .claim(caller.clone(), limit, key.clone())
+            .await?;
         match &mut waiter {
-            Some(waiter) if claimed.is_empty() => {
-                if !waiter.again(app).await {
-                    return Ok(claimed);
+            Some(waiter) if claims.is_empty() => {
+                let after = if held { LOOK_AGAIN_HELD } else { LOOK_AGAIN };
+                if !waiter.again(app, after).await {
+                    return Ok(claims);
                 }
             }
-            _ => return Ok(claimed),
+            _ => return Ok(claims),
         }
     }
 }

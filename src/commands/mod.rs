@@ -13,6 +13,7 @@ pub mod attachment;
 pub mod authority;
 pub mod cancel;
 pub mod claim;
+pub mod claims;
 pub mod commit;
 pub mod create;
 pub mod discover;

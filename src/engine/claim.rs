@@ -38,6 +38,14 @@ pub struct Facts {
     pub caller: Caller,
 }
 
+impl Facts {
+    /// Whether the caller holds the row by a claim under that key.
+    fn is_held_under(&self, key: Option<&[u8]>) -> bool {
+        let held = self.claim.as_ref().filter(|h| h.by == self.caller.id);
+        key.is_some() && held.is_some_and(|h| h.key.as_deref() == key)
+    }
+}
+
 /// A claim that stands.
 #[derive(Debug, Clone)]
 pub struct Held {
@@ -68,6 +76,10 @@ pub fn decide(facts: &Facts, key: Option<&[u8]>) -> Result<Verdict, refusal::Cla
     ) {
         return Err(refusal::Claim::NotFound);
     }
+    // A claim that stands is its holder's, whatever it announces by now and whatever holds its run.
+    if facts.is_held_under(key) {
+        return Ok(Verdict::Recover);
+    }
     if !is_addressed(facts.addressed, &facts.caller) {
         return Err(refusal::Claim::NotAddressedHere);
     }
@@ -89,9 +101,6 @@ pub fn decide(facts: &Facts, key: Option<&[u8]>) -> Result<Verdict, refusal::Cla
     }
     match &facts.claim {
         None => Ok(Verdict::Grant),
-        Some(held) if held.by == facts.caller.id && key.is_some() && held.key.as_deref() == key => {
-            Ok(Verdict::Recover)
-        }
         Some(_) => Err(refusal::Claim::AlreadyClaimed),
     }
 }

@@ -1,10 +1,13 @@
 //! Whether an executor may work for a principal (`executor.md` §2), over plain facts.
 //!
-//! One rule for discovery, acceptance, start and claim. Does not know presence: nothing branches
-//! on it. Does not know announcements: whether a tool is served is another question.
+//! One rule for discovery, acceptance, start and claim; beside it, what an inbox shows whoever is
+//! eligible. Does not know presence: nothing branches on it. Does not know announcements: whether a
+//! tool is served is another question.
 
-use crate::domain::MemberId;
-use crate::domain::words::{AssignmentScope, ExecutorKind, ExecutorStatus, MemberKind};
+use crate::domain::words::{
+    AssignmentScope, ExecutorKind, ExecutorStatus, MemberKind, ParkKind, RunStatus,
+};
+use crate::domain::{ExecutorId, MemberId};
 
 /// What is known of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +74,47 @@ pub fn is_eligible(executor: &ExecutorFacts, principal: &PrincipalFacts) -> bool
             None => false,
         },
     }
+}
+
+/// What is known of a park that decides whether an inbox shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Its run's state.
+    pub run_status: RunStatus,
+    /// Whether the run was stopped by force.
+    pub force_stopped: bool,
+    /// Whether the run was deleted.
+    pub tombstoned: bool,
+    /// What it waits for.
+    pub kind: ParkKind,
+    /// Whether it is for a pool.
+    pub pooled: bool,
+    /// Who claimed it in this generation.
+    pub claimed_by: Option<ExecutorId>,
+    /// Whether its clock stands still.
+    pub frozen: bool,
+}
+
+impl Standing {
+    /// Whether its run works.
+    fn is_open(&self) -> bool {
+        matches!(self.run_status, RunStatus::Running | RunStatus::Canceling)
+            && !self.force_stopped
+            && !self.tombstoned
+    }
+}
+
+/// Whether the inbox of that executor lists a park addressed to it (`executor.md` §6): its run works,
+/// and no other member of its pool took it. Claimed rows stay listed.
+pub fn is_listed(park: &Standing, to: ExecutorId) -> bool {
+    let taken_by_another = park.pooled && park.claimed_by.is_some_and(|by| by != to);
+    park.is_open() && !taken_by_another
+}
+
+/// Whether anybody may be given a park by a batch of claims: a call of a working run that nobody
+/// claimed and whose clock runs. Statements narrow by the same rule.
+pub fn is_claimable(park: &Standing) -> bool {
+    park.is_open() && park.kind == ParkKind::ToolCall && park.claimed_by.is_none() && !park.frozen
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ pub enum Error {
     /// No connection, or it broke: the database is away, full, or restarting.
     #[error("the database cannot be reached")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// So much waits for the store already that nothing was begun.
+    #[error("too many commands wait already")]
+    Overloaded,
     /// A deadlock or serialization failure: the transaction did nothing and may be run again.
     #[error("the transaction was chosen to give way")]
     GaveWay(#[source] tokio_postgres::Error),
@@ -68,7 +71,9 @@ impl Error {
         match self {
             // A claim may slip in between a decision and its write: decided anew, it is seen.
             Self::GaveWay(_) | Self::Expectation(_) | Self::Stale(_) => Remedy::RunAgain,
-            Self::Unavailable(_) | Self::Timeout(_) | Self::Files(_) => Remedy::RetryLater,
+            Self::Unavailable(_) | Self::Overloaded | Self::Timeout(_) | Self::Files(_) => {
+                Remedy::RetryLater
+            }
             _ => Remedy::None,
         }
     }
@@ -90,7 +95,8 @@ impl Error {
                 ["25", "57", "58", "XX"].contains(&class)
                     && *code != SqlState::IN_FAILED_SQL_TRANSACTION
             }),
-            Self::GaveWay(_)
+            Self::Overloaded
+            | Self::GaveWay(_)
             | Self::Timeout(_)
             | Self::Duplicate { .. }
             | Self::Expectation(_)

@@ -253,67 +253,6 @@ async fn a_thousand_rows_of_one_locked_run_are_granted_once_each_to_sixty_four_c
     app.finish().await;
 }
 
-/// `architecture.md` §8: batch claims of one inbox share it out: no row twice, none left, nobody
-/// waits for the run that somebody holds.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixty_four_callers_of_batch_claims_get_each_row_once() {
-    const ROWS: i32 = 640;
-    let app = TestApp::replicas(3).await;
-    let sql = app.sql().await;
-    let world = World::in_database(&sql, "a").await;
-    let run = world.wide_run(&app, &sql, ROWS).await;
-    sql.batch_execute(&format!(
-        "BEGIN; SELECT 1 FROM runs WHERE public_id = '{run}' FOR UPDATE"
-    ))
-    .await
-    .unwrap();
-    let started = Instant::now();
-    let callers = (0..64).map(|caller| {
-        let (door_, bearer) = (app.on(caller % 3).clone(), world.runner.token.clone());
-        async move {
-            let mut keys = Vec::new();
-            loop {
-                let taken = door_
-                    .post(CLAIMS, &bearer, json!({"limit": 16}))
-                    .await
-                    .ok(200);
-                let claims = items(&taken, "claims");
-                if claims.is_empty() {
-                    return keys;
-                }
-                for claim in claims {
-                    let (key, token) = (
-                        text(claim, "task.task_key"),
-                        text(claim, "claim.claim_token"),
-                    );
-                    assert_eq!(at(claim, "task.claimed").as_bool(), Some(true));
-                    keys.push((key.to_owned(), token.to_owned()));
-                }
-            }
-        }
-    });
-    let granted: Vec<(String, String)> = all(callers).await.into_iter().flatten().collect();
-    let statements: u64 = app
-        .replicas
-        .iter()
-        .map(|r| r.app.store.meter().statements)
-        .sum();
-    println!(
-        "{ROWS} rows to 64 callers of batch claims: {:?}, {statements} statements",
-        started.elapsed()
-    );
-    let by_key: BTreeMap<&str, &str> = granted.iter().map(|(k, t)| (&**k, &**t)).collect();
-    assert_eq!(granted.len(), by_key.len(), "no row twice");
-    assert_eq!(by_key.len(), ROWS as usize, "no row left");
-    let (key, token) = &granted[0];
-    read_claim(&app, &run, key, &world.runner.token, token)
-        .await
-        .ok(200);
-    sql.batch_execute("COMMIT").await.unwrap();
-    world.stop(&app, &run).await.ok(200);
-    app.finish().await;
-}
-
 /// BR-051: an account with 10,000 rows delays nobody else's, and the oldest row comes first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quiet_account_is_served_beside_a_crowded_one() {

@@ -7,6 +7,7 @@
 mod announcement;
 mod auth_coverage;
 mod bad_input;
+mod batches;
 mod boundaries;
 mod budget;
 mod cable;

@@ -16,7 +16,10 @@ use crate::support::{TestApp, text};
 const LISTS: &[(&str, &[&Sql])] = &[
     ("apply", store::apply::STATEMENTS),
     ("credentials", store::credentials::STATEMENTS),
-    ("inbox", store::inbox::STATEMENTS),
+    ("inbox::batch", store::inbox::batch::STATEMENTS),
+    ("inbox::list", store::inbox::list::STATEMENTS),
+    ("inbox::proof", store::inbox::proof::STATEMENTS),
+    ("inbox::single", store::inbox::single::STATEMENTS),
     ("run_tx", store::run_tx::STATEMENTS),
     ("runs", store::runs::STATEMENTS),
     ("uploads", store::uploads::STATEMENTS),
@@ -223,29 +226,34 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
     let take = format!(
         "{a}, {e}, ARRAY[{id}]::bigint[], ARRAY[1]::int[], ARRAY[0]::int[], ARRAY['\\x00']::bytea[]"
     );
-    add("inbox.grant", 80, format!("{take}, 1, NULL, 'k'"));
+    add(
+        "inbox.deal",
+        80,
+        format!(
+            "{a}, {e}, ARRAY[{id}]::bigint[], ARRAY[1]::int[], ARRAY[0]::int[], 1, ARRAY['\\x00']::bytea[],
+             ARRAY['\\x00']::bytea[], ARRAY['k']"
+        ),
+    );
     add(
         "inbox.grant_one",
         40,
         format!("{a}, {e}, {id}, 1, 0, '\\x00', 1, NULL"),
     );
     add("inbox.recover", 60, format!("{take}, '\\x00'"));
-    add("inbox.key_used", 10, format!("{a}, {e}, 'k'"));
-    add("inbox.key_expire", 10, format!("{a}, {e}, 'k'"));
-    add("inbox.held_under", 400, format!("{a}, {e}, '\\x00', 'k'"));
+    add(
+        "inbox.claimant",
+        10,
+        format!("{a}, {e}, ARRAY['k', 'h1000001']"),
+    );
     add("inbox.page", 3000, format!("{a}, {e}, 0, 50, false"));
     add(
         "inbox.page",
         3000,
         format!("{a}, {}, 0, 50, true", world.provider.id),
     );
+    add("inbox.candidates", 1200, format!("{a}, {e}, 0, 16, false"));
     add(
-        "inbox.page_unclaimed",
-        1200,
-        format!("{a}, {e}, 0, 16, false"),
-    );
-    add(
-        "inbox.page_unclaimed",
+        "inbox.candidates",
         1200,
         format!("{a}, {}, 0, 16, true", world.provider.id),
     );
