@@ -363,6 +363,17 @@ pub struct Candidate {
     pub executor: ExecutorFacts,
     /// Its announcement of the row's tool.
     pub serves: Option<Served>,
+    /// On a call of `skill` for it: the document in question.
+    pub document: Option<Document>,
+}
+
+/// Which document a `skill` asks for, and which its Runner announces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Document {
+    /// The document's name in the call's input, if there is one.
+    pub named: Option<String>,
+    /// The names of the announced documents.
+    pub announced: Vec<String>,
 }
 
 /// The caller of an executor door, as it stands now.

@@ -16,6 +16,9 @@ use crate::domain::{ExecutorId, PublicId, TaskNo};
 /// A tool call's budget when neither its author nor its executor names one.
 pub const DEFAULT_TIMEOUT_MS: i64 = 600_000;
 
+/// The tool that reads a Runner's document.
+const SKILL: &str = "skill";
+
 /// Where a call goes, with what is frozen about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
@@ -244,7 +247,8 @@ pub fn address(
 ) -> Option<Address> {
     let serving = |c: &&Candidate| c.serves.is_some() && is_eligible(&c.executor, principal);
     if let Some(target) = task.target {
-        let chosen = candidates.iter().filter(serving).find(|c| c.id == target)?;
+        let mut chosen = candidates.iter().filter(serving);
+        let chosen = chosen.find(|c| c.id == target && serves_document(task, c))?;
         return to_one(chosen, Role::Runner);
     }
     let own = candidates
@@ -261,6 +265,17 @@ pub fn address(
         .collect();
     pool.sort_by_key(|c: &&Candidate| -> ExecutorId { c.id });
     to_pool(task, &pool)
+}
+
+/// A `skill` must also find the document that it names; other tools need none.
+fn serves_document(task: &Task, target: &Candidate) -> bool {
+    if task.tool_name.as_deref() != Some(SKILL) {
+        return true;
+    }
+    target.document.as_ref().is_some_and(|document| {
+        let named = document.named.as_ref();
+        named.is_some_and(|name| document.announced.contains(name))
+    })
 }
 
 fn to_one(chosen: &Candidate, role: Role) -> Option<Address> {

@@ -21,10 +21,10 @@ use super::{Error, Sql, Store, apply};
 use crate::domain::feed;
 use crate::domain::hint::{FeedItems, FeedKind, Hint};
 use crate::domain::{AccountId, ExecutorId, PublicId, TaskKey, TaskNo};
-use crate::domain::json::{Canonical, Value};
+use crate::domain::json::{self, Canonical, Value};
 use crate::domain::words::{AttentionReason, EdgeState, ParkKind};
 use crate::engine::approval::Rules;
-use crate::engine::facts::{Caller, Candidate, Edge, Host, Rest, Seen, Served};
+use crate::engine::facts::{Caller, Candidate, Document, Edge, Host, Rest, Seen, Served};
 use crate::engine::graph::{Graph, Want};
 
 /// A run, by what a door knows of it.
@@ -370,9 +370,10 @@ static LOAD_ADDRESSEES: Sql = Sql::new(
     "run_tx.load_addressees",
     concat!(
         "SELECT w.account_id, w.public_id AS run_public_id, w.task_no, ", executor_columns!(), ",
-                s.effect_profile, s.replayable, s.timeout_ms AS announced_timeout_ms
-           FROM unnest($1::bigint[], $2::uuid[], $3::int[], $4::text[], $5::bigint[], $6::bigint[])
-             AS w(account_id, public_id, task_no, tool_name, target_executor_id, declaring_agent_id)
+                s.effect_profile, s.replayable, s.timeout_ms AS announced_timeout_ms,
+                CASE WHEN k.tool_input IS NOT NULL THEN e.documents END AS skill_documents, k.tool_input AS skill_input
+           FROM unnest($1::bigint[], $2::uuid[], $3::int[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[])
+             AS w(account_id, public_id, task_no, tool_name, target_executor_id, declaring_agent_id, run_id, new_input)
           CROSS JOIN LATERAL (
                 SELECT s.* FROM served_tools s WHERE w.target_executor_id IS NOT NULL AND s.account_id = w.account_id
                    AND s.executor_id = w.target_executor_id AND s.name = w.tool_name
@@ -383,10 +384,14 @@ static LOAD_ADDRESSEES: Sql = Sql::new(
             AND (w.target_executor_id IS NOT NULL OR e.kind = 'tool_provider'
                  OR (e.kind = 'agent_application' AND e.agent_id = w.declaring_agent_id))
            LEFT JOIN members ea ON ea.account_id = e.account_id AND ea.member_id = e.agent_id
+           LEFT JOIN LATERAL (SELECT i.tool_input FROM task_inputs i WHERE t.tool_name = 'skill'
+                                 AND t.target_executor_id IS NOT NULL AND i.account_id = w.account_id
+                                 AND i.run_id = r.run_id AND i.task_no = w.task_no OFFSET 0) k ON true
           ORDER BY w.task_no, e.executor_id"
     ),
     &[
         Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY,
+        Type::INT8_ARRAY, Type::TEXT_ARRAY,
     ],
 );
 
@@ -701,6 +706,8 @@ struct Loads {
     tools: Vec<Option<String>>,
     targets: Vec<Option<i64>>,
     agents: Vec<Option<i64>>,
+    run_ids: Vec<Option<i64>>,
+    new_inputs: Vec<Option<String>>,
     failures: Wanted,
     repairs: Wanted,
     branches: Wanted,
@@ -785,6 +792,13 @@ impl Loads {
                     self.targets.push(task.and_then(|t| t.target).map(|e| e.0));
                     let agent = locked.and_then(|l| l.graph.run.principal.declaring_agent);
                     self.agents.push(agent.map(|m| m.0));
+                    self.run_ids.push(locked.map(|l| l.graph.run.id.0));
+                    let skill = task.is_some_and(|t| {
+                        t.tool_name.as_deref() == Some("skill") && t.target.is_some()
+                    });
+                    let new = locked.and_then(|l| l.graph.changes.tasks_new.get(no));
+                    let input = new.filter(|_| skill).and_then(|n| n.tool_input.as_ref());
+                    self.new_inputs.push(input.map(|i| i.as_str().to_owned()));
                 }
             }
             Want::Failures => self.failures.run(target),
@@ -856,6 +870,8 @@ impl Loads {
                     &self.tools,
                     &self.targets,
                     &self.agents,
+                    &self.run_ids,
+                    &self.new_inputs,
                 ],
             );
             reads.push(Read::Addressees);
@@ -1119,6 +1135,7 @@ impl RunTx {
                     replayable: row.get("replayable"),
                     timeout_ms: row.get("announced_timeout_ms"),
                 }),
+                document: document(row),
             };
             found
                 .entry((target_of(row), TaskNo(row.get("task_no"))))
@@ -1329,6 +1346,26 @@ fn hints_of(graph: &Graph) -> impl Iterator<Item = Hint> + '_ {
         }
     });
     graph.changes.hints.iter().cloned().chain(items)
+}
+
+/// Which document a `skill` names (`input.name`), and which are announced; none on other tools.
+fn document(row: &Row) -> Option<Document> {
+    let name_of = |value: &Value| Some(value.as_object()?.get("name")?.as_str()?.to_owned());
+    let input: Option<String> = row.get("skill_input");
+    let announced: Option<String> = row.get("skill_documents");
+    let announced = json::parse(announced?.as_bytes()).ok();
+    let announced = announced.as_ref().and_then(Value::as_array);
+    Some(Document {
+        named: json::parse(input?.as_bytes())
+            .ok()
+            .as_ref()
+            .and_then(name_of),
+        announced: announced
+            .into_iter()
+            .flatten()
+            .filter_map(name_of)
+            .collect(),
+    })
 }
 
 fn target_of(row: &Row) -> RunTarget {

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::support::fleet::{all, number, set_run, unrouted};
 use crate::support::seed::{World, door};
-use crate::support::{Answer, Door, TestApp, at, items, text};
+use crate::support::{Answer, Door, TestApp, at, find, items, text};
 
 const INBOX: &str = "/agent_api/v1/executor/inbox";
 const CLAIMS: &str = "/agent_api/v1/executor/inbox/claims";
@@ -385,6 +385,91 @@ async fn a_run_that_goes_on_is_claimed_though_later_rows_were_taken() {
     );
     for run in [early, late] {
         world.stop(&app, &run).await.ok(200);
+    }
+    app.finish().await;
+}
+
+/// `executor.md` §5, §6: a Runner-routed `skill` starts if its Runner announces the document that it
+/// names, and its row says on whose behalf; else `tool_not_served`.
+#[tokio::test]
+async fn a_skill_needs_its_document_and_carries_its_scope() {
+    let app = TestApp::start().await;
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    let runner = &world.runner.token;
+    let profile: serde_json::Value = serde_json::from_str(crate::support::seed::READ_ONLY).unwrap();
+    let announce = |documents: serde_json::Value| {
+        let tools = json!([{"name": "skill", "effect_profile": profile}, {"name": "echo", "effect_profile": profile}]);
+        app.put(
+            ANNOUNCEMENT,
+            runner,
+            json!({"tools": tools, "documents": documents}),
+        )
+    };
+    let notes = json!([{"name": "deploy-notes", "description": "How releases go out"}]);
+    announce(notes.clone()).await.ok(200);
+    let skill = |key: &str, input: serde_json::Value| {
+        let mut step = world.routed(key, "skill");
+        step["tool"]["input"] = input;
+        step
+    };
+    let steps = json!([{"parallel": [
+        skill("named", json!({"name": "deploy-notes"})),
+        skill("other", json!({"name": "other-notes"})),
+        skill("nameless", json!({})),
+        skill("odd", json!({"name": ["deploy-notes"]})),
+        world.routed("plain", "echo"),
+    ]}, world.routed("after", "echo")]);
+    let run = world.run(&app, steps).await;
+    for key in ["other", "nameless", "odd"] {
+        let task = world.task(&app, &run, key).await;
+        assert_eq!(text(&task, "task.status"), "failed", "{key}");
+        assert_eq!(text(&task, "task.error.key"), "tool_not_served", "{key}");
+    }
+    let taken = app.post(CLAIMS, runner, json!({"limit": 9})).await.ok(200);
+    let rows = items(&taken, "claims");
+    assert_eq!(rows.len(), 2);
+    let scope = at(&rows[0], "task.scope");
+    assert_eq!(text(&rows[0], "task.task_key"), "named");
+    let workspace = world.workspace_public_id.to_string();
+    assert_eq!(text(scope, "workspace_public_id"), workspace);
+    assert!(at(scope, "conversation_public_id").is_null());
+    assert_eq!(
+        text(scope, "user_public_id"),
+        world.human.public_id.to_string()
+    );
+    assert!(find(&rows[1], "task.scope").is_none(), "a skill's alone");
+    let listed = app.get(INBOX, runner).await.ok(200);
+    assert_eq!(at(&listed, "tasks.0.scope"), scope);
+    // An agent's run: the human behind it. A document withdrawn after acceptance is not served.
+    let start = async |documents: serde_json::Value| {
+        announce(notes.clone()).await.ok(200);
+        let steps = json!([skill("a", json!({"name": "deploy-notes"}))]);
+        let body = json!({"run": {"approval_mode": "bypass", "steps": steps}});
+        let created = app
+            .post(&world.runs(), &world.agent.token, body)
+            .await
+            .ok(201);
+        let run = text(&created, "run.public_id").to_owned();
+        announce(documents).await.ok(200);
+        let path = format!("{}/{run}/start", world.runs());
+        app.command(&path, &world.agent.token).await.ok(200);
+        run
+    };
+    let gone = start(json!([])).await;
+    let task = world.task(&app, &gone, "a").await;
+    assert_eq!(text(&task, "task.error.key"), "tool_not_served");
+    let kept = start(notes.clone()).await;
+    let row = app
+        .command(&door(&kept, "a", "claim"), runner)
+        .await
+        .ok(200);
+    assert_eq!(
+        text(&row, "task.scope.user_public_id"),
+        world.human.public_id.to_string()
+    );
+    for run in [run, gone, kept] {
+        world.stop(&app, &run).await;
     }
     app.finish().await;
 }

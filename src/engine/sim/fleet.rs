@@ -133,6 +133,7 @@ impl Fleet {
             public_id: m.caller.public_id,
             executor: m.caller.executor,
             serves: Some(served.clone()),
+            document: None,
         });
         candidates.collect()
     }
