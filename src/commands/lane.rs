@@ -10,7 +10,12 @@
 //!
 //! A run that somebody holds is taken out of the lane and done by its own *waiter*, which gathers
 //! all further commands of that run: never does more than one transaction a run and replica wait
-//! for the lock. A fault of a shared transaction re-runs its commands one by one.
+//! for the lock. A fault of a shared transaction re-runs its commands one by one. A run that does not
+//! exist is not waited for.
+//!
+//! What may wait is bounded, on a replica and for one run: a command beyond that is refused before it
+//! is queued. A command whose caller hung up is dropped while it still waits, never once it was
+//! decided or waits for its run's lock.
 //!
 //! Does not know what the commands decide.
 
@@ -20,7 +25,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt as _;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::{Error, RETRIES};
 use crate::bus::Bus;
@@ -34,6 +39,12 @@ use crate::telemetry::panic_message;
 
 /// The most commands of one transaction.
 pub const BATCH: usize = 64;
+
+/// The most commands of a replica that are queued or under way.
+const QUEUED: usize = 4096;
+
+/// The most commands that wait for one held run, so that it does not take all of [`QUEUED`].
+const QUEUED_OF_RUN: usize = 1024;
 
 /// The most connections of a replica that wait for run locks at once.
 const WAITING: usize = 4;
@@ -85,6 +96,8 @@ trait Waiting: Send {
     fn undecide(&mut self);
     /// Whether its run was held by somebody.
     fn is_undecided(&self) -> bool;
+    /// Whether its caller hung up before it was ever decided.
+    fn is_gone(&self) -> bool;
     fn shows(&self) -> Option<TaskNo>;
     fn answer(self: Box<Self>, task: Option<TaskView>);
     fn fail(self: Box<Self>, fault: store::Error);
@@ -95,7 +108,11 @@ type Reply<C> = Result<Done<<C as RunCommand>::Answer>, Error<<C as RunCommand>:
 struct Ticket<C: RunCommand> {
     command: C,
     decided: Option<Result<C::Answer, C::Refusal>>,
+    /// Whether it was ever decided, perhaps in a transaction whose fate nobody knows.
+    begun: bool,
     reply: oneshot::Sender<Reply<C>>,
+    /// Its place among what may wait.
+    _place: OwnedSemaphorePermit,
 }
 
 impl<C: RunCommand> Waiting for Ticket<C> {
@@ -108,6 +125,7 @@ impl<C: RunCommand> Waiting for Ticket<C> {
     }
 
     fn decide(&mut self, locked: &mut Locked, mint: &mut Mint) {
+        self.begun = true;
         self.decided = Some(self.command.decide(locked, mint));
     }
 
@@ -121,6 +139,10 @@ impl<C: RunCommand> Waiting for Ticket<C> {
 
     fn is_undecided(&self) -> bool {
         self.decided.is_none()
+    }
+
+    fn is_gone(&self) -> bool {
+        !self.begun && self.reply.is_closed()
     }
 
     fn shows(&self) -> Option<TaskNo> {
@@ -149,7 +171,9 @@ type Queue = Vec<Box<dyn Waiting>>;
 /// The lanes of one replica.
 #[derive(Clone)]
 pub struct Lanes {
+    /// Never longer than there are places.
     lanes: Arc<Vec<mpsc::UnboundedSender<Box<dyn Waiting>>>>,
+    places: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Lanes {
@@ -186,15 +210,22 @@ impl Lanes {
             .collect();
         Self {
             lanes: Arc::new(lanes),
+            places: Arc::new(Semaphore::new(QUEUED)),
         }
     }
 
-    /// Executes a command; waits for its answer. Once queued it runs to its end, whether or not
-    /// the caller still waits.
+    /// Executes a command; waits for its answer. One that is dropped while it is queued is not
+    /// executed; once begun it runs to its end, whether or not the caller still waits.
     ///
     /// # Errors
-    /// The command's refusal, or a fault.
+    /// The command's refusal, or a fault; [`store::Error::Overloaded`] when too many wait already.
     pub async fn execute<C: RunCommand>(&self, command: C) -> Reply<C> {
+        let full = || Error::Fault(store::Error::Overloaded);
+        let place = self
+            .places
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| full())?;
         let target = command.target();
         let (reply, answer) = oneshot::channel();
         let lane = BuildHasherDefault::<DefaultHasher>::default().hash_one(target);
@@ -202,7 +233,9 @@ impl Lanes {
         let ticket = Box::new(Ticket {
             command,
             decided: None,
+            begun: false,
             reply,
+            _place: place,
         });
         let gone = || Error::Fault(store::Error::Unavailable("the lane ended".into()));
         self.lanes[lane].send(ticket).map_err(|_| gone())?;
@@ -213,7 +246,8 @@ impl Lanes {
 async fn drive(executor: Executor, mut queue: mpsc::UnboundedReceiver<Box<dyn Waiting>>) {
     let mut batch = Vec::with_capacity(BATCH);
     while queue.recv_many(&mut batch, BATCH).await > 0 {
-        let commands = std::mem::take(&mut batch);
+        let mut commands = std::mem::take(&mut batch);
+        commands.retain(|command| !command.is_gone());
         let executor = executor.clone();
         // A batch of its own task: a panic inside it drops its commands' senders, not the lane.
         if let Err(panic) = tokio::spawn(async move { executor.batch(commands).await }).await {
@@ -230,7 +264,10 @@ impl Executor {
             return;
         }
         match self.attempt(&mut commands, Held::Skip).await {
-            Ok(left_out) => self.wait_for(left_out),
+            Ok(left_out) => {
+                let held = self.answer_absent(left_out).await;
+                self.wait_for(held);
+            }
             Err((remedy, fault)) if commands.len() == 1 && remedy != Remedy::RunAgain => {
                 fail_all(commands, fault);
             }
@@ -239,6 +276,28 @@ impl Executor {
             // fault is its own and no held run is waited for in here.
             Err(_) => self.wait_for(commands),
         }
+    }
+
+    /// Answers the commands of runs that do not exist; gives those of runs that somebody holds.
+    async fn answer_absent(&self, left_out: Queue) -> Queue {
+        if left_out.is_empty() {
+            return left_out;
+        }
+        let targets: Vec<RunTarget> = left_out.iter().map(|c| c.target()).collect();
+        let absent = match self.store.absent_runs(&targets).await {
+            Ok(absent) => absent,
+            Err(_) => return left_out, // their waiters will know
+        };
+        let mut held = Vec::new();
+        for mut command in left_out {
+            if absent.contains(&command.target()) {
+                command.no_run();
+                command.answer(None);
+            } else {
+                held.push(command);
+            }
+        }
+        held
     }
 
     /// Commands of runs that have a waiter join its queue.
@@ -253,7 +312,7 @@ impl Executor {
         let mut rest = Vec::with_capacity(commands.len());
         for command in commands {
             match waiters.get_mut(&command.target()) {
-                Some(queue) => queue.push(command),
+                Some(queue) => join(queue, command),
                 None => rest.push(command),
             }
         }
@@ -269,7 +328,7 @@ impl Executor {
                 .lock()
                 .expect("no one panics while holding the waiters");
             if let Some(queue) = waiters.get_mut(&target) {
-                queue.push(command);
+                join(queue, command);
                 continue;
             }
             waiters.insert(target, vec![command]);
@@ -281,7 +340,7 @@ impl Executor {
     /// Does one run's commands, group by group, waiting for its lock, until none is left.
     async fn waiter(&self, target: RunTarget) {
         loop {
-            let group: Queue = {
+            let mut group: Queue = {
                 let mut waiters = self
                     .waiters
                     .lock()
@@ -300,7 +359,10 @@ impl Executor {
             // Waiting for a lock takes a connection: only so many may, or a stalled replica elsewhere
             // would take all of this one's.
             let _turn = self.waiting.acquire().await;
-            self.alone(group).await;
+            group.retain(|command| !command.is_gone());
+            if !group.is_empty() {
+                self.alone(group).await;
+            }
         }
     }
 
@@ -377,7 +439,7 @@ impl Executor {
                     to_rest(&mut tx, &target).await?;
                 }
                 None if held == Held::Wait => command.no_run(),
-                None => {} // held by somebody, or absent: its waiter will know
+                None => {} // held by somebody, or absent
             }
         }
         let views: Vec<(RunTarget, TaskNo)> = commands
@@ -387,6 +449,15 @@ impl Executor {
         let hints = tx.hints();
         let views = tx.commit(&views).await?;
         Ok((views, hints))
+    }
+}
+
+/// Queues a command behind others of its run, if there is room.
+fn join(queue: &mut Queue, command: Box<dyn Waiting>) {
+    if queue.len() < QUEUED_OF_RUN {
+        queue.push(command);
+    } else {
+        command.fail(store::Error::Overloaded);
     }
 }
 

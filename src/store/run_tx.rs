@@ -8,7 +8,7 @@
 //! clock beside them is evaluated afterwards. The load is a statement of its own behind the lock,
 //! since a statement that waits sees other tables as of before its wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio_postgres::Row;
@@ -233,6 +233,16 @@ static LOCK_SKIP: Sql = Sql::new(
          SELECT nexus_now() AS now, ", run_columns!(), "
            FROM r JOIN members pm ON pm.account_id = r.account_id AND pm.member_id = r.principal_id"
     ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY],
+);
+
+/// Those of these runs that do not exist.
+static ABSENT: Sql = Sql::new(
+    "run_tx.absent",
+    "SELECT w.account_id, w.public_id AS run_public_id FROM unnest($1::bigint[], $2::uuid[]) AS w(account_id, public_id)
+       LEFT JOIN LATERAL (SELECT true AS found FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id
+                             AND r.deleted_at IS NULL OFFSET 0) r ON true
+      WHERE r.found IS NULL",
     &[Type::INT8_ARRAY, Type::UUID_ARRAY],
 );
 
@@ -635,6 +645,7 @@ static LOAD_RECEIPTS: Sql = Sql::new(
 pub static STATEMENTS: &[&Sql] = &[
     &LOCK_WAIT,
     &LOCK_SKIP,
+    &ABSENT,
     &LOAD_KEYS,
     &LOAD_NOS,
     &LOAD_DOWNSTREAM,
@@ -943,6 +954,20 @@ impl Store {
         }
         run_tx.take(&reads, &answers)?;
         Ok(run_tx)
+    }
+}
+
+impl Store {
+    /// Those of these runs that do not exist: what [`Store::lock_runs`] left out is these, or held.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn absent_runs(&self, runs: &[RunTarget]) -> Result<BTreeSet<RunTarget>, Error> {
+        let accounts: Vec<i64> = runs.iter().map(|t| t.account.0).collect();
+        let ids: Vec<uuid::Uuid> = runs.iter().map(|t| t.run.0).collect();
+        let conn = self.conn().await?;
+        let rows = conn.query(&ABSENT, &[&accounts, &ids]).await?;
+        Ok(rows.iter().map(target_of).collect())
     }
 }
 

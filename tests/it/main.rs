@@ -25,6 +25,7 @@ mod files;
 mod foreign_clients;
 mod hang_up;
 mod harness;
+mod lanes;
 mod leaving;
 mod lifecycle;
 mod lists;

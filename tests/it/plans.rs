@@ -260,6 +260,7 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
     add("inbox.read_claim", 10, format!("{a}, '{run}', 'a'"));
     add("run_tx.lock_wait", 20, format!("{a}, '{run}'"));
     add("run_tx.lock_skip", 20, runs.clone());
+    add("run_tx.absent", 20, runs.clone());
     add(
         "run_tx.load_keys",
         60,
