@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use super::due::Part;
 use super::uploads::BlobRef;
 use super::{Error, Sql, Store};
-use crate::domain::{AccountId, PublicId, Timestamp, UploadId};
+use crate::domain::{AccountId, PublicId, RunId, Timestamp, UploadId};
 
 /// What one bounded delete did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +113,46 @@ static REPLICAS: Sql = Sql::new(
     &[Type::INT8],
 );
 
+// No index by age, which every settle would have to feed: the sweep walks the hosts that have items,
+// from one to the next along the primary key, and looks at the oldest item of each. Items of a host
+// are written under one lock, so their ages follow their numbers.
+static EVENTS: Sql = Sql::new(
+    "retention.events",
+    "WITH RECURSIVE hosts AS (
+         (SELECT e.account_id, e.host_id, e.created_at FROM run_events e WHERE (e.account_id, e.host_id) > ($1, $2)
+           ORDER BY e.account_id, e.host_id, e.seq LIMIT 1)
+         UNION ALL
+         SELECT n.account_id, n.host_id, n.created_at FROM hosts h
+          CROSS JOIN LATERAL (SELECT e.account_id, e.host_id, e.created_at FROM run_events e
+                               WHERE (e.account_id, e.host_id) > (h.account_id, h.host_id)
+                               ORDER BY e.account_id, e.host_id, e.seq LIMIT 1) n),
+     page AS MATERIALIZED (SELECT * FROM hosts LIMIT $5),
+     gone AS (
+         DELETE FROM run_events WHERE ctid = ANY (ARRAY(
+             SELECT o.ctid FROM page p
+              CROSS JOIN LATERAL (SELECT e.ctid, e.created_at FROM run_events e
+                                   WHERE e.account_id = p.account_id AND e.host_id = p.host_id ORDER BY e.seq LIMIT $6) o
+              WHERE p.created_at < (SELECT nexus_now()) - interval '30 days' AND p.host_id % $3 = $4
+                AND o.created_at < (SELECT nexus_now()) - interval '30 days' LIMIT $6))
+         RETURNING created_at)
+     SELECT (SELECT count(*) FROM gone) AS rows, count(*) AS scanned,
+            (array_agg(account_id ORDER BY account_id DESC, host_id DESC))[1] AS last_account,
+            (array_agg(host_id ORDER BY account_id DESC, host_id DESC))[1] AS last_host,
+            coalesce((SELECT extract(epoch FROM nexus_now() - interval '30 days' - min(created_at)) * 1000 FROM gone), 0)::bigint
+                AS late_ms
+       FROM page",
+    &[Type::INT8, Type::INT8, Type::INT4, Type::INT4, Type::INT8, Type::INT8],
+);
+
 /// The statements of this file.
-pub static STATEMENTS: &[&Sql] = &[&RECEIPTS, &UPLOADS, &TOKENS, &OPERATOR_TOKENS, &REPLICAS];
+pub static STATEMENTS: &[&Sql] = &[
+    &RECEIPTS,
+    &EVENTS,
+    &UPLOADS,
+    &TOKENS,
+    &OPERATOR_TOKENS,
+    &REPLICAS,
+];
 
 fn deleted(row: &Row) -> Deleted {
     let late_ms: i64 = row.get("late_ms");
@@ -208,6 +246,37 @@ pub async fn tokens(
     let full = row.get::<_, i64>("scanned") == limit;
     let next = full.then(|| (AccountId(row.get("last_account")), row.get("last_token")));
     Ok((rows(&row), next))
+}
+
+/// Deletes feed items older than thirty days of the hosts behind that place, at most `limit`; and where
+/// the window of hosts ended, if they go on.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn events(
+    store: &Store,
+    part: Part,
+    after: (AccountId, RunId),
+    hosts: i64,
+    limit: i64,
+) -> Result<(Deleted, Option<(AccountId, RunId)>), Error> {
+    let (of, index) = part.numbers();
+    let row = store
+        .conn()
+        .await?
+        .query_one(
+            &EVENTS,
+            &[&after.0.0, &after.1.0, &of, &index, &hosts, &limit],
+        )
+        .await?;
+    let full = row.get::<_, i64>("scanned") == hosts;
+    let next = full.then(|| {
+        (
+            AccountId(row.get("last_account")),
+            RunId(row.get("last_host")),
+        )
+    });
+    Ok((deleted(&row), next))
 }
 
 /// Deletes operator tokens that have been dead for 30 days. Rows deleted.

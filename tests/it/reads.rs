@@ -1,4 +1,5 @@
-//! Reads of one run: graph, phases, transcript, request (`runs.md` §9), and the conventions that all of them keep (§1).
+//! Reads of one run: graph, phases, transcript, request (`runs.md` §9), the events page over what
+//! expired (§13), and the conventions that all of them keep (§1).
 
 use std::time::Duration;
 
@@ -560,5 +561,69 @@ async fn reads_are_for_readers_and_conceal_everything_else() {
                 .expect(404, "not_found");
         }
     }
+    app.finish().await;
+}
+
+/// §13, §14: items older than thirty days go in bounded statements, host by host; what is younger
+/// stays; the watermark outlives them, and sequences are never reused.
+#[tokio::test]
+async fn the_watermark_of_a_feed_outlives_its_items() {
+    let app = TestApp::start().await;
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    app.advance(Duration::ZERO).await;
+    let run = world
+        .run(
+            &app,
+            json!([world.routed("a", "echo"), world.routed("b", "echo")]),
+        )
+        .await;
+    let quiet = created(&app, &world, json!([world.routed("a", "echo")])).await;
+    let of_old = read(&app, &world, &run, "events").await;
+    let old = at(&of_old, "pagination.watermark").as_i64().unwrap();
+    let cursor = text(&of_old, "events.0.cursor").to_owned();
+    app.advance(Duration::from_secs(29 * 86_400)).await;
+    let token = world.claim(&app, &run, "a").await;
+    world.commit(&app, &run, "a", &token).await.ok(200);
+    let sweep = async || {
+        let body = json!({"sweep": "events"});
+        app.post(
+            "/operator_api/v1/sweeper/run",
+            crate::support::OPERATOR,
+            body,
+        )
+        .await
+        .ok(202);
+    };
+    sweep().await;
+    let all = read(&app, &world, &run, "events").await;
+    let mark = at(&all, "pagination.watermark").as_i64().unwrap();
+    assert_eq!(items(&all, "events").len(), usize::try_from(mark).unwrap());
+    app.advance(Duration::from_secs(86_400 + 60)).await;
+    sweep().await;
+    let left = read(&app, &world, &run, "events").await;
+    assert_eq!(at(&left, "pagination.watermark").as_i64(), Some(mark));
+    assert_eq!(at(&left, "events.0.sequence").as_i64(), Some(old + 1));
+    assert_eq!(
+        items(&left, "events").len(),
+        usize::try_from(mark - old).unwrap()
+    );
+    // A reader from before: what is left comes, in order, after its place.
+    let behind = read(&app, &world, &run, &format!("events?after={cursor}")).await;
+    assert_eq!(at(&behind, "events.0.sequence").as_i64(), Some(old + 1));
+    // An empty page with a higher watermark says: refresh from durable reads.
+    let silent = read(&app, &world, &quiet, "events").await;
+    assert!(items(&silent, "events").is_empty());
+    assert!(at(&silent, "pagination.watermark").as_i64().unwrap() > 0);
+    // What comes next goes on behind the watermark.
+    world.stop(&app, &run).await.ok(200);
+    let more = read(&app, &world, &run, "events").await;
+    let sequences: Vec<i64> = items(&more, "events")
+        .iter()
+        .map(|e| at(e, "sequence").as_i64().unwrap())
+        .collect();
+    let end = at(&more, "pagination.watermark").as_i64().unwrap();
+    assert_eq!(sequences, (old + 1..=end).collect::<Vec<_>>());
+    assert!(end > mark);
     app.finish().await;
 }

@@ -1095,6 +1095,30 @@ async fn receipts_past_their_day_are_deleted_in_batches() {
     scratch.finish().await;
 }
 
+/// `runs.md` §14: items older than thirty days, host by host, of many hosts and of one with more than a
+/// batch; young ones stay, and the young end of an old host.
+#[tokio::test]
+async fn feed_items_past_thirty_days_are_deleted_in_batches() {
+    let scratch = Scratch::migrated().await;
+    scratch
+        .sql
+        .batch_execute(
+            "INSERT INTO run_events (account_id, host_id, seq, type, payload, created_at)
+             SELECT 1 + h % 2, h, n, 't', '{}', nexus_now() - CASE WHEN h % 3 = 0 THEN interval '29 days'
+                    ELSE interval '30 days' - (n - 3) * interval '1 minute' END
+               FROM generate_series(1, 3000) h, generate_series(1, 4) n;
+             INSERT INTO run_events (account_id, host_id, seq, type, payload, created_at)
+             SELECT 3, 1, n, 't', '{}', nexus_now() - interval '31 days' FROM generate_series(1, 12000) n",
+        )
+        .await
+        .unwrap();
+    let rows = forced(&scratch, Expiry::plain(&scratch).await, "events").await;
+    assert_eq!(rows, 2000 * 3 + 12_000);
+    let left = scratch.count("SELECT count(*) FROM run_events").await;
+    assert_eq!(left, 1000 * 4 + 2000);
+    scratch.finish().await;
+}
+
 #[tokio::test]
 async fn unbound_uploads_go_with_their_bytes_and_bound_ones_stay() {
     let scratch = Scratch::migrated().await;

@@ -7,6 +7,7 @@
 mod authority;
 mod credentials;
 mod drains;
+mod events;
 mod idempotency;
 mod parks;
 mod ready;
@@ -62,6 +63,7 @@ pub fn deleting() -> Vec<Box<dyn Duty>> {
     vec![
         Box::new(replicas::Replicas),
         Box::new(idempotency::Idempotency),
+        Box::<events::Events>::default(),
         Box::<uploads::Uploads>::default(),
         Box::<credentials::Credentials>::default(),
     ]
