@@ -16,6 +16,8 @@ pub mod claim;
 pub mod claims;
 pub mod commit;
 pub mod create;
+pub mod default_runner;
+pub mod delete;
 pub mod discover;
 pub mod expire;
 pub mod extend;

@@ -56,6 +56,11 @@ pub enum Event {
         /// The window asked for.
         timeout_ms: i64,
     },
+    /// Whom later steps are routed to by default.
+    DefaultRunnerChanged {
+        /// The runner; none: nobody.
+        executor_public_id: Option<PublicId>,
+    },
 }
 
 /// A task as a status item shows it.
@@ -104,6 +109,7 @@ impl Event {
             Self::TaskStatus(_) => "task_status",
             Self::AttentionRequired { .. } => "attention_required",
             Self::TaskDeadlineExtended { .. } => "task_deadline_extended",
+            Self::DefaultRunnerChanged { .. } => "default_runner_changed",
         }
     }
 
@@ -149,6 +155,10 @@ impl Event {
                 members.push(("deadline_at", At(*deadline_at).to_string().into()));
                 members.push(("by", by.to_string().into()));
                 members.push(("timeout_ms", (*timeout_ms).into()));
+            }
+            Self::DefaultRunnerChanged { executor_public_id } => {
+                let id = executor_public_id.map_or(Value::Null, |id| id.to_string().into());
+                members.push(("executor_public_id", id));
             }
         }
         object(members)

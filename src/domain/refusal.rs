@@ -98,6 +98,17 @@ refusals! {
         TaskNotRunning => "task_not_running", "the task is no question that is parked";
         StaleClaim => "stale_claim", "the resolution_token is not that of the question";
     }
+    /// Refusals of a delete (`runs.md` §7).
+    Delete {
+        NotFound => "not_found", "there is no such run";
+        RunBusy => "run_busy", "only a pending, completed or canceled run is deleted; stop it first";
+    }
+    /// Refusals of a change of the default runner (`runs.md` §10).
+    DefaultRunner {
+        NotFound => "not_found", "there is no such run";
+        RunnerNotFound => "runner_not_found", "the account has no such runner";
+        RunnerNotEligible => "runner_not_eligible", "the runner may not work for the run's principal";
+    }
     /// Refusals of a commit that are about the claim, not its payload (`executor.md` §11).
     CommitClaim {
         NotFound => "not_found", "there is no such task";

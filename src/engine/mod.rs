@@ -15,6 +15,7 @@ pub mod cancel;
 pub mod claim;
 pub mod commit;
 pub mod compile;
+pub mod default_runner;
 pub mod eligibility;
 pub mod expire;
 pub mod extend;

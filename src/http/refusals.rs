@@ -61,9 +61,37 @@ macro_rules! state_words {
 }
 
 state_words!(
-    Claim, ReadClaim, Start, Stop, CommitClaim, Extend, Pause, Resume, Abandon, Approval, Cancel,
+    Claim,
+    ReadClaim,
+    Start,
+    Stop,
+    Delete,
+    CommitClaim,
+    Extend,
+    Pause,
+    Resume,
+    Abandon,
+    Approval,
+    Cancel,
     AnswerAsk
 );
+
+impl Refused for refusal::DefaultRunner {
+    fn word(&self) -> &'static str {
+        self.code()
+    }
+
+    fn status(&self) -> StatusCode {
+        state(matches!(self, Self::NotFound | Self::RunnerNotFound))
+    }
+
+    fn answer(&self) -> ApiError {
+        match self {
+            Self::NotFound => ApiError::not_found(),
+            _ => ApiError::new(self.status(), self.code(), self.to_string()),
+        }
+    }
+}
 
 impl Refused for refusal::Retry {
     fn word(&self) -> &'static str {
@@ -227,7 +255,9 @@ impl Refused for create::Refusal {
             Self::InProgress
             | Self::EnvelopeMismatch
             | Self::Steps(steps::Refusal::DuplicateTaskKey(_)) => StatusCode::CONFLICT,
-            Self::Member { .. } | Self::Steps(_) | Self::Wait(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Member { .. } | Self::Steps(_) | Self::Wait(_) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
         }
     }
 

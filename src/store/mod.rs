@@ -37,6 +37,7 @@ mod rows;
 pub mod run_tx;
 pub mod runs;
 pub mod served_tools;
+pub mod shell;
 pub mod sql;
 pub mod test_clock;
 pub mod test_databases;

@@ -40,6 +40,7 @@ mod rates;
 mod reads;
 mod scratch;
 mod serve;
+mod shells;
 mod statements;
 mod support;
 mod sweeper;

@@ -36,6 +36,7 @@ fn lists() -> Vec<(&'static str, &'static [&'static Sql])> {
         ("runs", store::runs::STATEMENTS),
         ("served_tools", store::served_tools::STATEMENTS),
         ("test_clock", store::test_clock::STATEMENTS),
+        ("shell", store::shell::STATEMENTS),
         ("tokens", store::tokens::STATEMENTS),
         ("uploads", store::uploads::STATEMENTS),
         ("views", store::views::STATEMENTS),

@@ -71,6 +71,8 @@ pub enum Narrated {
     Attention(AttentionReason, Vec<TaskKey>),
     /// Something else about a task.
     Other(TaskKey),
+    /// Something about what of the run is no graph.
+    Shell,
 }
 
 impl From<&Event> for Narrated {
@@ -80,6 +82,7 @@ impl From<&Event> for Narrated {
             Event::TaskStatus(item) => Self::Task(item.task_key.clone(), item.status),
             Event::AttentionRequired { reason, keys } => Self::Attention(*reason, keys.clone()),
             Event::TaskDeadlineExtended { task_key, .. } => Self::Other(task_key.clone()),
+            Event::DefaultRunnerChanged { .. } => Self::Shell,
         }
     }
 }

@@ -469,7 +469,7 @@ pub fn narrated_in_order(before: &World, after: &World) -> Result<(), Violation>
                     (1, number(key))
                 }
             }
-            Narrated::Run(_) => (2, None),
+            Narrated::Run(_) | Narrated::Shell => (2, None),
             Narrated::Attention(..) => (3, None),
         };
         if place < last {

@@ -286,5 +286,6 @@ pub(crate) fn shown(event: &Event) -> String {
                 .to_owned()
         }
         Event::TaskDeadlineExtended { task_key, .. } => format!("{task_key} extended"),
+        Event::DefaultRunnerChanged { .. } => "default runner".to_owned(),
     }
 }

@@ -7,6 +7,7 @@ mod events;
 mod executors;
 mod reads;
 mod runs;
+mod shell;
 mod tasks;
 mod workspaces;
 
@@ -21,5 +22,6 @@ pub fn routes() -> Router<App> {
         .merge(executors::routes())
         .merge(reads::routes())
         .merge(runs::routes())
+        .merge(shell::routes())
         .merge(workspaces::routes())
 }

@@ -65,8 +65,9 @@ fn require_write(standing: Standing) -> Result<Standing, ApiError> {
     }
 }
 
+/// A run's document, wrapped.
 #[derive(Debug, Serialize)]
-struct RunAnswer {
+pub(super) struct RunAnswer {
     run: RunDocument,
 }
 
@@ -197,7 +198,8 @@ fn statuses(params: &Params) -> Result<Vec<RunStatus>, ApiError> {
         .collect()
 }
 
-async fn document(
+/// The answer of a read, and of every command that answers with the run.
+pub(super) async fn document(
     app: &App,
     caller: &MemberCaller,
     standing: Standing,
