@@ -42,6 +42,7 @@ pub mod sql;
 pub mod test_clock;
 pub mod test_databases;
 pub mod tokens;
+pub mod tombstones;
 pub mod tx;
 pub mod uploads;
 pub mod views;

@@ -1,12 +1,16 @@
-//! A run's default runner and its end (`runs.md` §7, §10): `PUT …/default_runner`, `DELETE …`.
+//! A run's default runner and its end (`runs.md` §7, §10, §14): `PUT …/default_runner`, `DELETE …`, and
+//! the sweep that reclaims deleted runs.
+
+use std::time::Duration;
 
 use nexus::domain::Value;
 use serde_json::json;
+use tokio_postgres::Client;
 
 use crate::reads::created;
 use crate::support::fleet::{all, number, set_run};
 use crate::support::seed::{World, door, executor};
-use crate::support::{Answer, TestApp, at, find, items, text};
+use crate::support::{Answer, Door, OPERATOR, TestApp, at, find, items, text};
 
 fn runner(id: Option<&str>) -> serde_json::Value {
     json!({"default_runner": {"executor_public_id": id}})
@@ -415,5 +419,125 @@ async fn a_repeated_create_does_not_bring_a_deleted_run_back() {
     assert_eq!(delete(&app, &world, &run).await.status.as_u16(), 204);
     create().await.expect(404, "not_found");
     assert_eq!(number(&sql, "SELECT count(*) FROM runs").await, 1);
+    app.finish().await;
+}
+
+async fn sweep(door: &Door, name: &str) -> i64 {
+    let body = json!({"sweep": name});
+    let swept = door
+        .post("/operator_api/v1/sweeper/run", OPERATOR, body)
+        .await
+        .ok(202);
+    at(&swept, "rows").as_i64().expect("rows are counted")
+}
+
+/// Tables with rows of a run, and the column that names it.
+async fn run_tables(sql: &Client) -> Vec<(String, String)> {
+    let rows = sql
+        .query(
+            "SELECT c.table_name::text, c.column_name::text FROM information_schema.columns c
+               JOIN information_schema.tables t USING (table_schema, table_name)
+              WHERE t.table_schema = 'public' AND t.table_type = 'BASE TABLE' AND c.column_name IN ('run_id', 'host_id')
+              ORDER BY 1",
+            &[],
+        )
+        .await
+        .unwrap();
+    rows.iter().map(|r| (r.get(0), r.get(1))).collect()
+}
+
+/// §14: a deleted run's rows stay for thirty days, then all of them go, from every table that has any;
+/// a neighbour's stay; a file goes with the last run that shows it.
+#[tokio::test]
+async fn a_deleted_run_is_reclaimed_after_thirty_days() {
+    let app = TestApp::replicas(2).await;
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    app.advance(Duration::ZERO).await;
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let steps = json!([world.routed("a", "echo"), world.routed("b", "echo")]);
+        let run = world.run(&app, steps).await;
+        for key in ["a", "b"] {
+            let token = world.claim(&app, &run, key).await;
+            world.commit(&app, &run, key, &token).await.ok(200);
+        }
+        runs.push(run);
+    }
+    let (gone, kept) = (&runs[0], &runs[1]);
+    // Two files: one that only the deleted run shows, one that both do. And more rows than a batch.
+    sql.batch_execute(&format!(
+        "INSERT INTO uploads (account_id, public_id, filename, content_type, byte_size, sha256, store, bound_at, created_at)
+         SELECT {account}, gen_random_uuid(), f, 'text/plain', 1, '', 'postgres', nexus_now(), nexus_now()
+           FROM unnest(ARRAY['own', 'shared']) f;
+         INSERT INTO upload_chunks (account_id, upload_id, ordinal, bytes) SELECT account_id, upload_id, 0, 'x' FROM uploads;
+         INSERT INTO upload_bindings (account_id, run_id, upload_id, task_no)
+         SELECT r.account_id, r.run_id, u.upload_id, n FROM runs r, uploads u, generate_series(1, 2) n
+          WHERE r.public_id = '{gone}' OR u.filename = 'shared';",
+        account = world.account
+    ))
+    .await
+    .unwrap();
+    world.settled_rows(&sql, gone, 12_000).await;
+    assert_eq!(delete(&app, &world, gone).await.status.as_u16(), 204);
+    app.advance(Duration::from_secs(30 * 86_400 - 60)).await;
+    assert_eq!(sweep(&app, "tombstones").await, 0);
+    app.advance(Duration::from_secs(120)).await;
+    let id = number(
+        &sql,
+        &format!("SELECT run_id FROM runs WHERE public_id = '{gone}'"),
+    )
+    .await;
+    let other = number(
+        &sql,
+        &format!("SELECT run_id FROM runs WHERE public_id = '{kept}'"),
+    )
+    .await;
+    // Two leaders are harmless: what one leaves to the other, the next look finds.
+    let (one, two) = tokio::join!(
+        sweep(app.on(0), "tombstones"),
+        sweep(app.on(1), "tombstones")
+    );
+    let rows = one + two + sweep(&app, "tombstones").await;
+    assert!(rows > 24_000, "{rows}");
+    let mut kinds = 0;
+    for (table, column) in run_tables(&sql).await {
+        let count = async |run: i64| {
+            let count = format!("SELECT count(*) FROM {table} WHERE {column} = {run}");
+            number(&sql, &count).await
+        };
+        assert_eq!(count(id).await, 0, "{table} keeps rows of a reclaimed run");
+        kinds += i64::from(count(other).await > 0);
+    }
+    assert!(kinds >= 6, "the neighbour's rows stay: {kinds} tables");
+    let names = "SELECT string_agg(filename, ',' ORDER BY filename) FROM uploads WHERE bound_at IS NOT NULL";
+    let bound: String = sql.query_one(names, &[]).await.unwrap().get(0);
+    assert_eq!(bound, "shared");
+    sweep(&app, "uploads").await;
+    assert_eq!(number(&sql, "SELECT count(*) FROM uploads").await, 1);
+    assert_eq!(number(&sql, "SELECT count(*) FROM upload_chunks").await, 1);
+    world.show(&app, kept).await;
+    app.finish().await;
+}
+
+/// §14, BR-025: every table with rows of a run has a statement that reclaims them.
+#[tokio::test]
+async fn every_table_of_a_run_is_reclaimed_with_it() {
+    let app = TestApp::start().await;
+    let sql = app.sql().await;
+    let statements: String = nexus::store::tombstones::STATEMENTS
+        .iter()
+        .map(|s| s.text)
+        .collect();
+    for (table, _) in run_tables(&sql).await {
+        assert!(
+            statements.contains(&format!("DELETE FROM {table} ")),
+            "{table} has rows of a run that no statement reclaims"
+        );
+        assert!(
+            table == "runs" || statements.contains(&format!("NOT EXISTS (SELECT FROM {table} c")),
+            "a run's own row could go before its rows in {table}"
+        );
+    }
     app.finish().await;
 }

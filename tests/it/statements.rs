@@ -38,6 +38,7 @@ fn lists() -> Vec<(&'static str, &'static [&'static Sql])> {
         ("test_clock", store::test_clock::STATEMENTS),
         ("shell", store::shell::STATEMENTS),
         ("tokens", store::tokens::STATEMENTS),
+        ("tombstones", store::tombstones::STATEMENTS),
         ("uploads", store::uploads::STATEMENTS),
         ("views", store::views::STATEMENTS),
         ("workspaces", store::workspaces::STATEMENTS),

@@ -13,6 +13,7 @@ mod parks;
 mod ready;
 mod replicas;
 mod revocations;
+mod tombstones;
 mod uploads;
 
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub fn deleting() -> Vec<Box<dyn Duty>> {
         Box::new(replicas::Replicas),
         Box::new(idempotency::Idempotency),
         Box::<events::Events>::default(),
+        Box::new(tombstones::Tombstones),
+        // Behind the tombstones, which give files up.
         Box::<uploads::Uploads>::default(),
         Box::<credentials::Credentials>::default(),
     ]
