@@ -20,8 +20,12 @@ const LISTS: &[(&str, &[&Sql])] = &[
     ("inbox::list", store::inbox::list::STATEMENTS),
     ("inbox::proof", store::inbox::proof::STATEMENTS),
     ("inbox::single", store::inbox::single::STATEMENTS),
+    ("reads", store::reads::STATEMENTS),
+    ("retention", store::retention::STATEMENTS),
     ("run_tx", store::run_tx::STATEMENTS),
     ("runs", store::runs::STATEMENTS),
+    ("shell", store::shell::STATEMENTS),
+    ("tombstones", store::tombstones::STATEMENTS),
     ("uploads", store::uploads::STATEMENTS),
     ("views", store::views::STATEMENTS),
 ];
@@ -135,12 +139,17 @@ const HOT: &[&str] = &[
 ];
 
 /// Statements off the hot road whose plan, if it was made on empty tables, reads more until the next
-/// analysis (1,000 changed rows): a repeated create, a recovered claim, two views of members.
+/// analysis (1,000 changed rows): a repeated create, a recovered claim, reads of members, an hourly
+/// delete.
 const COLD: &[&str] = &[
     "runs.receipt",
     "inbox.recover",
     "views.task_detail",
     "views.tasks_of_run",
+    "reads.graph",
+    "reads.receipts",
+    "reads.place",
+    "tombstones.runs",
 ];
 
 /// A run among 2,000 of 50 settled rows each, its neighbours, and a little open work.
@@ -364,6 +373,60 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
             }
         }
     }
+    add("reads.graph", 60, format!("{a}, {id}"));
+    add("reads.receipts", 10, format!("{a}, {id}"));
+    add("reads.progress", 20, format!("{a}, {id}"));
+    add("reads.kind", 10, format!("{a}, {id}, 'a'"));
+    add("reads.place", 20, format!("{a}, {id}, 'a', 'a'"));
+    add("reads.mainline", 20, format!("{a}, {id}, 500, 1, 1, 101"));
+    add("reads.branch", 20, format!("{a}, {id}, 500, 1, 1, 101, 1"));
+    add(
+        "reads.calls",
+        40,
+        format!("{a}, {id}, 500, ARRAY[1, 2], 24, 4096"),
+    );
+    add("shell.lock", 20, format!("{a}, '{run}'"));
+    add(
+        "shell.executor",
+        10,
+        format!("{a}, '{}'", world.runner.public_id),
+    );
+    add("shell.shows", 10, format!("{a}, '{run}'"));
+    add("shell.delete", 10, format!("{a}, '{run}'"));
+    // A window of hosts costs a row each, whatever they hold.
+    add("retention.events", 220, "0, 0, 1, 0, 100, 5000".to_owned());
+    add("tombstones.due", 10, "1, 0, 100".to_owned());
+    for table in [
+        "parks",
+        "open_failures",
+        "edges",
+        "task_results",
+        "task_inputs",
+        "tasks",
+        "run_events",
+        "receipts",
+    ] {
+        add(
+            &format!("tombstones.{table}"),
+            110,
+            format!("ARRAY[{a}]::bigint[], ARRAY[1000001]::bigint[], 5000"),
+        );
+    }
+    add(
+        "tombstones.files_held",
+        10,
+        format!("ARRAY[{a}]::bigint[], ARRAY[{id}]::bigint[], 5000"),
+    );
+    add(
+        "tombstones.files_unbound",
+        10,
+        format!("ARRAY[{a}]::bigint[], ARRAY[{id}]::bigint[], ARRAY[1]::bigint[], ARRAY[1]::int[]"),
+    );
+    add(
+        "tombstones.runs",
+        10,
+        format!("ARRAY[{a}]::bigint[], ARRAY[{id}]::bigint[]"),
+    );
     add(
         "uploads.captures",
         10,
