@@ -43,8 +43,9 @@ macro_rules! children {
 
 /// Every table that holds rows of a run, but for the bindings of files and the run itself.
 #[rustfmt::skip]
-static CHILDREN: [Sql; 8] = [
+static CHILDREN: [Sql; 9] = [
     children!("parks", "parks", "run_id"),
+    children!("waits", "waits", "run_id"),
     children!("open_failures", "open_failures", "run_id"),
     children!("edges", "edges", "run_id"),
     children!("task_results", "task_results", "run_id"),
@@ -90,6 +91,7 @@ static RUNS: Sql = Sql::new(
     "DELETE FROM runs r USING unnest($1::bigint[], $2::bigint[]) AS d(account_id, run_id)
       WHERE r.account_id = d.account_id AND r.run_id = d.run_id AND r.deleted_at IS NOT NULL
         AND NOT EXISTS (SELECT FROM upload_bindings c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
+        AND NOT EXISTS (SELECT FROM waits c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
         AND NOT EXISTS (SELECT FROM parks c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
         AND NOT EXISTS (SELECT FROM open_failures c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
         AND NOT EXISTS (SELECT FROM edges c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
@@ -112,6 +114,7 @@ pub static STATEMENTS: &[&Sql] = &[
     &CHILDREN[5],
     &CHILDREN[6],
     &CHILDREN[7],
+    &CHILDREN[8],
     &FILES_HELD,
     &FILES_UNBOUND,
     &RUNS,

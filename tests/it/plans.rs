@@ -398,6 +398,7 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
     add("tombstones.due", 10, "1, 0, 100".to_owned());
     for table in [
         "parks",
+        "waits",
         "open_failures",
         "edges",
         "task_results",
