@@ -219,6 +219,64 @@ async fn phases_follow_the_run() {
     app.finish().await;
 }
 
+/// §9: a race's barrier is a node with terms, and a loser that was canceled leaves its phase completed;
+/// the phases of an append follow those of the seed.
+#[tokio::test]
+async fn a_race_and_an_append_show_in_the_graph_and_the_phases() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let step = |key: &str| world.routed(key, "echo");
+    let race = json!({"parallel": [step("unit"), step("lint")], "until": "any"});
+    let run = world.run(&app, json!([race, step("say")])).await;
+    let path = format!("{}/{run}/tasks", world.runs());
+    let body = json!({"expected_revision": 1, "steps": [step("more")]});
+    app.post(&path, &world.human.token, body).await.ok(201);
+    let graph = json_of(&read(&app, &world, &run, "graph").await);
+    let barrier = &graph["nodes"][2];
+    assert_eq!(barrier["key"], "s1-parallel-1");
+    assert_eq!(
+        (&barrier["kind"], &barrier["visibility"]),
+        (&json!("join_task"), &json!("hidden"))
+    );
+    assert_eq!(barrier["join"], json!({"until": "any", "losers": "cancel"}));
+    let edge = |from: &str, to: &str| json!({"from": from, "to": to, "structural": true});
+    assert_eq!(
+        graph["edges"],
+        json!([
+            edge("unit", "s1-parallel-1"),
+            edge("lint", "s1-parallel-1"),
+            edge("s1-parallel-1", "say"),
+            edge("say", "more")
+        ])
+    );
+    let drawn = graph["mermaid"].as_str().unwrap();
+    assert!(
+        drawn.contains("n2[\"s1-parallel-1 (any, cancel)\"]:::waiting\n"),
+        "{drawn}"
+    );
+    let phase = |label: &str, keys: &[&str], done: i64, status: &str| json!({"label": label, "keys": keys, "done": done, "total": keys.len(), "status": status});
+    let raced = ["unit", "lint", "s1-parallel-1"];
+    let phases = json_of(&read(&app, &world, &run, "phases").await);
+    assert_eq!(
+        phases["phases"],
+        json!([
+            phase("unit · lint", &raced, 0, "running"),
+            phase("say", &["say"], 0, "waiting"),
+            phase("more", &["more"], 0, "waiting")
+        ])
+    );
+    let token = world.claim(&app, &run, "unit").await;
+    world.commit(&app, &run, "unit", &token).await.ok(200);
+    let phases = json_of(&read(&app, &world, &run, "phases").await);
+    assert_eq!(
+        phases["phases"][0],
+        phase("unit · lint", &raced, 3, "completed")
+    );
+    assert_eq!(phases["phases"][1]["status"], "running");
+    assert_eq!(phases["current"], 1);
+    app.finish().await;
+}
+
 /// §4, §9, §14: a keyless create keeps its receipt under a minted key, which feeds `phases`; phases of
 /// receipts older than 24 hours disappear, the last instant included.
 #[tokio::test]
