@@ -394,9 +394,11 @@ static LOAD_ADDRESSEES: Sql = Sql::new(
             AND (w.target_executor_id IS NOT NULL OR e.kind = 'tool_provider'
                  OR (e.kind = 'agent_application' AND e.agent_id = w.declaring_agent_id))
            LEFT JOIN members ea ON ea.account_id = e.account_id AND ea.member_id = e.agent_id
-           LEFT JOIN LATERAL (SELECT i.tool_input FROM task_inputs i WHERE t.tool_name = 'skill'
-                                 AND t.target_executor_id IS NOT NULL AND i.account_id = w.account_id
-                                 AND i.run_id = r.run_id AND i.task_no = w.task_no OFFSET 0) k ON true
+           LEFT JOIN LATERAL (SELECT i.tool_input FROM task_inputs i WHERE w.tool_name = 'skill' AND w.new_input IS NULL
+                                 AND w.target_executor_id IS NOT NULL AND i.account_id = w.account_id
+                                 AND i.run_id = w.run_id AND i.task_no = w.task_no
+                              UNION ALL
+                              SELECT w.new_input WHERE w.new_input IS NOT NULL) k ON true
           ORDER BY w.task_no, e.executor_id"
     ),
     &[

@@ -9,6 +9,8 @@
 //! By concern: [`list`] pages, [`single`] claims of one row, [`batch`] claims of many, [`proof`]
 //! claim reads.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tokio_postgres::Row;
 
@@ -56,8 +58,15 @@ pub struct InboxRow {
     /// On a `skill`: on whose behalf its document is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
-    /// Since when.
-    pub started_at: At,
+    /// What a question asks: `prompt`, and `options` and `multi` where written.
+    #[serde(flatten)]
+    pub question: BTreeMap<&'static str, Canonical>,
+    /// On an approval: what the call may do, as it was shown to whoever decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect_profile: Option<Canonical>,
+    /// Since when; an approval has not started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<At>,
     /// The one clock.
     pub deadline_at: At,
     /// The budget; never moves.
@@ -97,6 +106,8 @@ macro_rules! row_columns {
     () => {
         "p.park_no, p.run_id, p.task_no, p.kind AS park_kind, p.started_at AS park_started_at, p.deadline_at,
          p.timeout_ms AS park_timeout_ms, p.claimed_at, p.executor_id AS park_executor_id,
+         CASE WHEN p.kind = 'approval' THEN p.effect_profile END AS shown_profile,
+         CASE WHEN p.kind = 'ask' THEN i.definition END AS question,
          r.public_id AS run_public_id, w.public_id AS workspace_public_id,
          t.key, t.tool_name, t.tool_alias, t.tool_call_id, t.addressed_role, t.addressed_executor_id, i.tool_input,
          ae.public_id AS addressed_public_id, te.public_id AS target_public_id, te.display_name AS target_name,
@@ -112,7 +123,7 @@ macro_rules! row_joins {
                                 AND t.task_no = p.task_no OFFSET 0) t
          CROSS JOIN LATERAL (SELECT w.public_id FROM workspaces w WHERE w.account_id = p.account_id
                                 AND w.workspace_id = r.workspace_id OFFSET 0) w
-          LEFT JOIN LATERAL (SELECT i.tool_input FROM task_inputs i WHERE i.account_id = p.account_id AND i.run_id = p.run_id
+          LEFT JOIN LATERAL (SELECT i.tool_input, i.definition FROM task_inputs i WHERE i.account_id = p.account_id AND i.run_id = p.run_id
                                 AND i.task_no = p.task_no OFFSET 0) i ON true
           LEFT JOIN LATERAL (SELECT e.public_id FROM executors e WHERE e.account_id = p.account_id
                                 AND e.executor_id = t.addressed_executor_id OFFSET 0) ae ON true
@@ -163,8 +174,14 @@ fn inbox_row(row: &Row) -> Result<InboxRow, Error> {
     let key: String = row.get("key");
     let workspace_public_id = PublicId(row.get("workspace_public_id"));
     let conversation_public_id = None;
+    let kind: ParkKind = rows::word(row, "parks", "park_kind")?;
+    let started_at = At(row.get("park_started_at"));
     Ok(InboxRow {
-        kind: rows::word(row, "parks", "park_kind")?,
+        kind,
+        question: question(row)?,
+        effect_profile: row
+            .get::<_, Option<String>>("shown_profile")
+            .map(Canonical::trusted),
         run_public_id: PublicId(row.get("run_public_id")),
         workspace_public_id,
         conversation_public_id,
@@ -184,7 +201,7 @@ fn inbox_row(row: &Row) -> Result<InboxRow, Error> {
             conversation_public_id,
             user_public_id,
         }),
-        started_at: At(row.get("park_started_at")),
+        started_at: (kind != ParkKind::Approval).then_some(started_at),
         deadline_at: At(row.get("deadline_at")),
         timeout_ms: row.get("park_timeout_ms"),
         claimed: row.get::<_, Option<Timestamp>>("claimed_at").is_some(),
@@ -194,6 +211,18 @@ fn inbox_row(row: &Row) -> Result<InboxRow, Error> {
         },
         task_key: TaskKey::trusted(key),
     })
+}
+
+fn question(row: &Row) -> Result<BTreeMap<&'static str, Canonical>, Error> {
+    let mut shown = BTreeMap::new();
+    if let Some(text) = row.get::<_, Option<&str>>("question") {
+        let definition = rows::json(text, "task_inputs", "definition")?;
+        for name in ["prompt", "options", "multi"] {
+            let value = definition.get(name).and_then(|v| v.canonical().ok());
+            shown.extend(value.map(|v| (name, v)));
+        }
+    }
+    Ok(shown)
 }
 
 fn facts(row: &Row, caller: Caller, park: Option<ParkKind>) -> Result<claim::Facts, Error> {

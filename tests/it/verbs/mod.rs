@@ -1,6 +1,7 @@
 //! What a person does to a run and its tasks, through the doors (`runs.md` §5, §7, §8).
 
 mod append;
+mod application;
 mod approvals;
 mod clocks;
 mod questions;
