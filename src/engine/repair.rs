@@ -1,18 +1,14 @@
 //! What a person does about a failure (`engine.md` §7, `runs.md` §8.3): retry runs the row again,
 //! abandon lets it go. Either first opens again what the failure's skip had closed.
 //!
-//! The row is loaded with everything downstream that its skip reached, and all edges into that.
+//! The row is loaded with everything downstream that its skip reached, and all edges into that; what
+//! an earlier command of the same transaction skipped is asked for as it is opened again.
 
-use std::collections::VecDeque;
-
-use super::facts::Edge;
 use super::graph::Graph;
 use super::settlement::is_candidate;
 use crate::domain::TaskNo;
 use crate::domain::refusal;
-use crate::domain::words::{
-    EdgeState, FailureResolution, OnFailure, RunStatus, TaskKind, TaskStatus,
-};
+use crate::domain::words::{FailureResolution, OnFailure, RunStatus, TaskKind};
 
 /// Whether the run takes a person's word about its failures.
 fn is_adjudicable(graph: &Graph) -> bool {
@@ -38,7 +34,7 @@ pub fn retry(graph: &mut Graph, no: TaskNo) -> Result<(), refusal::Retry> {
         return Err(refusal::Retry::NotRetryable);
     }
     if skipped {
-        open_again(graph, no);
+        graph.reopen(no);
     }
     graph.revive(no);
     graph.end_hold();
@@ -63,29 +59,9 @@ pub fn abandon(graph: &mut Graph, no: TaskNo) -> Result<(), refusal::Abandon> {
     });
     graph.narrate_task(no);
     if skipped {
-        open_again(graph, no);
+        graph.reopen(no);
     }
     graph.release_again(no);
     graph.end_hold();
     Ok(())
-}
-
-/// Opens the edges that a failure's skip closed, and what was skipped for no other reason, and so
-/// on through it. Barriers that settled stop the walk.
-fn open_again(graph: &mut Graph, from: TaskNo) {
-    let mut todo = VecDeque::from([from]);
-    while let Some(no) = todo.pop_front() {
-        let edges = graph.edges_of(no).iter();
-        let skips = edges.filter(|e| e.state == EdgeState::Skip).copied();
-        for edge in skips.collect::<Vec<Edge>>() {
-            graph.open_again(edge);
-            let skipped = graph
-                .task(edge.to)
-                .is_some_and(|t| t.status == TaskStatus::Skipped);
-            if skipped && !graph.has_skip_edge(edge.to) {
-                graph.revive(edge.to);
-                todo.push_back(edge.to);
-            }
-        }
-    }
 }

@@ -429,6 +429,19 @@ static LOAD_REPAIR_INTO: Sql = Sql::new(
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY],
 );
 
+/// Edges into rows, by number.
+static LOAD_INTO: Sql = Sql::new(
+    "run_tx.load_into",
+    concat!(
+        "WITH focus AS MATERIALIZED (
+            SELECT r.account_id, r.run_id, r.public_id, w.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r)",
+        into_tail!()
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
 static LOAD_BRANCH: Sql = Sql::new(
     "run_tx.load_branch",
     concat!(branch_focus!(), ",", slice_tail!()),
@@ -662,6 +675,7 @@ pub static STATEMENTS: &[&Sql] = &[
     &LOAD_REPAIR_INTO,
     &LOAD_BRANCH,
     &LOAD_BRANCH_INTO,
+    &LOAD_INTO,
     &LOAD_ARMS,
     &LOAD_SELECTIONS,
     &LOAD_RESTS,
@@ -734,6 +748,7 @@ struct Loads {
     rules: Wanted,
     watchers: Wanted,
     observed: Wanted,
+    into: Wanted,
 }
 
 /// What the rows of one statement of a load are.
@@ -829,6 +844,7 @@ impl Loads {
             Want::Rules(nos) => self.rules.nos(target, nos),
             Want::Watchers(nos) => self.watchers.nos(target, nos),
             Want::Observed(nos) => self.observed.nos(target, nos),
+            Want::Into(nos) => self.into.nos(target, nos),
         }
     }
 
@@ -872,6 +888,7 @@ impl Loads {
         add(Read::Watchers, &LOAD_WATCHERS, &self.watchers, true);
         add(Read::Rows, &LOAD_OBSERVED, &self.observed, true);
         add(Read::Bodies, &LOAD_BODIES, &self.observed, true);
+        add(Read::Into, &LOAD_INTO, &self.into, true);
         let calls = &self.addressees;
         if !calls.accounts.is_empty() {
             batch.add(
@@ -1419,6 +1436,7 @@ fn seen(locked: &mut Locked, want: &Want) {
         Want::Rules(_)
         | Want::Watchers(_)
         | Want::Observed(_)
+        | Want::Into(_)
         | Want::Edges(_)
         | Want::Downstream(_)
         | Want::Row(_) => {}

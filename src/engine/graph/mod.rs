@@ -74,6 +74,8 @@ pub enum Want {
     Watchers(Vec<TaskNo>),
     /// These rows, what stands for them now, and the bodies of what that came to.
     Observed(Vec<TaskNo>),
+    /// All edges into these rows.
+    Into(Vec<TaskNo>),
 }
 
 /// A result to be stored.
@@ -196,6 +198,8 @@ pub struct Graph {
     addressees: BTreeMap<TaskNo, Vec<Candidate>>,
     ready: BTreeSet<TaskNo>,
     released: VecDeque<TaskNo>,
+    /// Failures that a person let go or runs again, whose skips are not opened yet.
+    reopened: VecDeque<TaskNo>,
     failures: Option<Vec<TaskNo>>,
     narration: Narration,
     /// Barriers that settled and have no snapshot yet.
@@ -318,6 +322,7 @@ impl Graph {
             addressees: BTreeMap::new(),
             ready: BTreeSet::new(),
             released: VecDeque::new(),
+            reopened: VecDeque::new(),
             failures: None,
             narration: Narration::default(),
             into: BTreeMap::new(),
@@ -391,7 +396,9 @@ impl Graph {
 
     /// Takes all edges into a row.
     pub fn put_into(&mut self, to: TaskNo, tails: Vec<(TaskNo, EdgeState)>) {
-        self.into.entry(to).or_insert_with(|| tails.into_iter().collect());
+        self.into
+            .entry(to)
+            .or_insert_with(|| tails.into_iter().collect());
     }
 
     /// The arms of these barriers are loaded, with what races among their sources selected.
@@ -659,6 +666,7 @@ impl Graph {
         counts.ready += class.ready;
         counts.rounds += class.rounds;
         self.edges.insert(no, Vec::new());
+        self.into.insert(no, BTreeMap::new());
         self.tasks.insert(no, task);
         // What the store cannot tell yet.
         let text = |c: &Option<Canonical>| c.as_ref().map(|c| c.as_str().to_owned());
@@ -682,6 +690,9 @@ impl Graph {
     /// Adds an edge to a row that the same envelope adds; the head's countdown knows of it.
     pub fn hang(&mut self, edge: Edge) {
         self.changes.edges_new.insert((edge.from, edge.to));
+        if let Some(into) = self.into.get_mut(&edge.to) {
+            into.insert(edge.from, edge.state);
+        }
         match self.edges.get_mut(&edge.from) {
             Some(edges) => {
                 let at = edges.partition_point(|e| e.to < edge.to);

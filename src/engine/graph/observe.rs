@@ -6,6 +6,7 @@ use crate::domain::json::{Canonical, Value, parse};
 use crate::domain::payload::cut;
 use crate::domain::words::{Holder, TaskKind, TaskStatus};
 use crate::domain::{PublicId, TaskNo};
+use crate::engine::expire;
 use crate::engine::facts::{Seen, Task};
 
 /// How much of a call's input its reader is shown.
@@ -54,12 +55,21 @@ impl Graph {
         if !tip.status.is_terminal() {
             return None;
         }
-        let read = match self.read_by_name(tip.no) {
+        let tip = tip.no;
+        if self
+            .park(wait)
+            .is_some_and(|park| expire::is_due(self, park))
+        {
+            // The deadline wins.
+            expire::settle_due(self, wait);
+            return None;
+        }
+        let read = match self.read_by_name(tip) {
             Ok(read) => read,
             Err(unseen) => return Some(Want::Observed(unseen)),
         };
         let run = self.run.public_id;
-        let tip = self.loaded(tip.no);
+        let tip = self.loaded(tip);
         let key = self.loaded(target).key.clone();
         let (status, is_error) = (tip.status, tip.status != TaskStatus::Completed);
         let results = read.iter().map(|(task, seen)| envelope(run, task, seen));
@@ -103,7 +113,8 @@ impl Graph {
             rows.push(no);
         }
         let unseen = rows.iter().copied();
-        let unseen = unseen.filter(|no| !self.seen.contains_key(no) || !self.tasks.contains_key(no));
+        let unseen =
+            unseen.filter(|no| !self.seen.contains_key(no) || !self.tasks.contains_key(no));
         let unseen: Vec<TaskNo> = unseen.collect();
         if !unseen.is_empty() {
             return Err(unseen);
@@ -175,13 +186,18 @@ fn told(task: &Task, seen: &Seen) -> String {
         TaskKind::Tool => {
             let input = seen.tool_input.as_deref().unwrap_or("{}");
             let name = task.tool_name.as_deref().unwrap_or_default();
-            format!("<call>{}</call>\n", escaped(cut(&format!("{name} {input}"), CALL_BYTES)))
+            format!(
+                "<call>{}</call>\n",
+                escaped(cut(&format!("{name} {input}"), CALL_BYTES))
+            )
         }
         _ => {
             let definition = value(seen.definition.as_ref());
             let prompt = definition.as_ref().and_then(|d| d.get("prompt")?.as_str());
             let prompt = prompt.map(|p| p.chars().take(PROMPT_CHARS).collect::<String>());
-            prompt.map_or_else(String::new, |p| format!("<prompt>{}</prompt>\n", escaped(&p)))
+            prompt.map_or_else(String::new, |p| {
+                format!("<prompt>{}</prompt>\n", escaped(&p))
+            })
         }
     };
     let output = value(seen.content.as_ref()).map(|c| text_of(&c));

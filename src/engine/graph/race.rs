@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Graph, NewResult, Outcome, Want};
 use crate::domain::json::{Object, Value};
-use crate::domain::words::{
-    FailureResolution, JoinMode, Losers, OnFailure, TaskKind, TaskStatus,
-};
+use crate::domain::words::{FailureResolution, JoinMode, Losers, OnFailure, TaskKind, TaskStatus};
 use crate::domain::{TaskKey, TaskNo};
 use crate::engine::facts::{Selection, Task};
 use crate::engine::settlement::is_unresolved;
@@ -192,9 +190,9 @@ impl Graph {
         let Some(failures) = self.failures.clone() else {
             return Some(Want::Failures);
         };
-        let unseen = failures.iter().filter(|no| {
-            !self.tasks.contains_key(no) || !self.edges.contains_key(no)
-        });
+        let unseen = failures
+            .iter()
+            .filter(|no| !self.tasks.contains_key(no) || !self.edges.contains_key(no));
         let mut unseen: Vec<TaskNo> = unseen.copied().collect();
         for no in &failures {
             unseen.extend(self.unseen_barrier(*no));

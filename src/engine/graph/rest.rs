@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{Graph, Narration, Want};
 use crate::domain::event::Event;
-use crate::domain::words::{
-    AttentionReason, OnFailure, ParkKind, RunStatus, TaskKind, TaskStatus,
-};
+use crate::domain::words::{AttentionReason, OnFailure, ParkKind, RunStatus, TaskKind, TaskStatus};
 use crate::domain::{TaskKey, TaskNo};
 use crate::engine::approval;
 use crate::engine::facts::{Attention, Park, Rest, Task};
@@ -19,6 +17,9 @@ impl Graph {
     /// on, or nothing when the run is at rest.
     pub fn advance(&mut self) -> Option<Want> {
         loop {
+            if let Some(want) = self.open_skipped() {
+                return Some(want);
+            }
             if let Some(want) = self.drain_releases() {
                 return Some(want);
             }
@@ -193,13 +194,15 @@ impl Graph {
         let new = self.changes.parks_new.iter();
         let new = new.filter_map(|no| self.parks.get(no).and_then(rest_of));
         let rests: Vec<Rest> = stored.chain(new).collect();
-        Ok(if rests.contains(&Rest::Unclaimed) || rests.contains(&Rest::Wait) {
-            Hold::NotYet
-        } else if rests.contains(&Rest::Question) {
-            Hold::OnceAnswered
-        } else {
-            Hold::Now
-        })
+        Ok(
+            if rests.contains(&Rest::Unclaimed) || rests.contains(&Rest::Wait) {
+                Hold::NotYet
+            } else if rests.contains(&Rest::Question) {
+                Hold::OnceAnswered
+            } else {
+                Hold::Now
+            },
+        )
     }
 
     fn judge_quiescence(&mut self) -> Option<Want> {
@@ -264,7 +267,10 @@ impl Graph {
         let standing = self.run.attention.as_ref().map(|a| a.reason);
         let reason = standing.filter(stands).or_else(|| {
             let raised = failures.then_some(HaltFailure);
-            raised.into_iter().chain([ApprovalRequired, AwaitingHuman]).find(stands)
+            raised
+                .into_iter()
+                .chain([ApprovalRequired, AwaitingHuman])
+                .find(stands)
         });
         match reason {
             None => {

@@ -1,6 +1,8 @@
 //! Settling a row and releasing what waited for it (`engine.md` §5), and what that does to the
 //! arithmetic of a barrier (§6).
 
+use std::collections::{BTreeSet, VecDeque};
+
 use super::{Class, Graph, NewResult, Outcome, Want};
 use crate::domain::hint::Hint;
 use crate::domain::words::{EdgeState, JoinMode, OnFailure, TaskKind, TaskStatus};
@@ -166,7 +168,11 @@ impl Graph {
 
     fn close(&mut self, edge: Edge, meaning: Settlement) {
         let skips = meaning == Settlement::Skip;
-        let state = if skips { EdgeState::Skip } else { EdgeState::Met };
+        let state = if skips {
+            EdgeState::Skip
+        } else {
+            EdgeState::Met
+        };
         self.set_edge(edge.from, edge.to, state);
         self.write(edge.to, |head| head.remaining -= 1);
         let head = self.loaded(edge.to);
@@ -205,7 +211,7 @@ impl Graph {
     }
 
     /// A source of a barrier is pending again; only a barrier that is still open counts it.
-    pub(in crate::engine) fn count_back(&mut self, no: TaskNo) {
+    fn count_back(&mut self, no: TaskNo) {
         if self.loaded(no).status == TaskStatus::Queued {
             self.write(no, |task| {
                 if let Some(join) = &mut task.join {
@@ -215,8 +221,65 @@ impl Graph {
         }
     }
 
+    /// A person let a failure go or runs it again: what its skip closed is opened, before anything
+    /// else follows.
+    pub(in crate::engine) fn reopen(&mut self, no: TaskNo) {
+        self.reopened.push_back(no);
+    }
+
+    /// Opens the edges that failures' skips closed, and what was skipped for no other reason, and so
+    /// on through it. Barriers that settled stop the walk.
+    pub(super) fn open_skipped(&mut self) -> Option<Want> {
+        while let Some(&first) = self.reopened.front() {
+            if let Some(want) = self.unseen_of_skips(first) {
+                return Some(want);
+            }
+            self.reopened.pop_front();
+            let mut todo = VecDeque::from([first]);
+            while let Some(no) = todo.pop_front() {
+                let edges = self.edges_of(no).iter();
+                let skips = edges.filter(|e| e.state == EdgeState::Skip).copied();
+                for edge in skips.collect::<Vec<Edge>>() {
+                    self.open_again(edge);
+                    let skipped = self.loaded(edge.to).status == TaskStatus::Skipped;
+                    if skipped && !self.has_skip_edge(edge.to) {
+                        self.revive(edge.to);
+                        todo.push_back(edge.to);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// What must be seen of the rows that a skip reached from this one: their edges, both ways.
+    fn unseen_of_skips(&self, first: TaskNo) -> Option<Want> {
+        let (mut edges, mut into) = (Vec::new(), Vec::new());
+        let mut seen = BTreeSet::from([first]);
+        let mut todo = vec![first];
+        while let Some(no) = todo.pop() {
+            let Some(list) = self.edges.get(&no) else {
+                edges.push(no);
+                continue;
+            };
+            for edge in list.iter().filter(|e| e.state == EdgeState::Skip) {
+                let skipped = self.loaded(edge.to).status == TaskStatus::Skipped;
+                if skipped && seen.insert(edge.to) {
+                    todo.push(edge.to);
+                    if !self.into.contains_key(&edge.to) {
+                        into.push(edge.to);
+                    }
+                }
+            }
+        }
+        if !edges.is_empty() {
+            return Some(Want::Edges(edges));
+        }
+        (!into.is_empty()).then_some(Want::Into(into))
+    }
+
     /// Opens an edge that a skip had closed.
-    pub(in crate::engine) fn open_again(&mut self, edge: Edge) {
+    fn open_again(&mut self, edge: Edge) {
         self.set_edge(edge.from, edge.to, EdgeState::Open);
         self.write(edge.to, |head| head.remaining += 1);
         if self.loaded(edge.to).kind == TaskKind::Join {
@@ -225,7 +288,7 @@ impl Graph {
     }
 
     /// A row of which the edges in were loaded has a source that was skipped or failed it.
-    pub(in crate::engine) fn has_skip_edge(&self, no: TaskNo) -> bool {
+    fn has_skip_edge(&self, no: TaskNo) -> bool {
         let into = self.into.get(&no).map(|tails| tails.values());
         into.into_iter()
             .flatten()

@@ -7,7 +7,9 @@
 //! Does not know: how rows came to be. Everything is counted anew from all rows of the run
 //! ([`recount`]), never from what the engine kept incrementally.
 
+mod race;
 mod recount;
+mod rest;
 mod state;
 mod step;
 
@@ -16,7 +18,9 @@ use crate::domain::event::Event;
 use crate::domain::words::{AttentionReason, RunStatus, TaskStatus};
 use crate::domain::{TaskKey, TaskNo, Timestamp};
 
+pub use race::losers_are_walked;
 pub use recount::{Recount, recount};
+pub use rest::{a_reason_stands, rest_is_judged};
 pub use step::{narrated_in_order, refusal_changes_nothing};
 
 /// All rows of one run, as they stand between two transactions.
@@ -41,7 +45,7 @@ pub struct World {
 }
 
 /// A stored result, without its bodies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResult {
     /// Whose.
     pub task: TaskNo,
@@ -49,6 +53,8 @@ pub struct StoredResult {
     pub generation: i32,
     /// Of an accepted commit.
     pub digest: Option<[u8; 32]>,
+    /// A barrier's snapshot, canonical.
+    pub selection: Option<String>,
 }
 
 /// A narrated item with its number.

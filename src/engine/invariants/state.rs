@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::recount::{holds, may_be_mended};
+use super::race::{failures_are_taken_over, snapshots_are_right};
+use super::recount::holds;
+use super::rest::keys_of;
 use super::{Finding, Narrated, View, ensure};
 use crate::domain::TaskNo;
 use crate::domain::words::{
@@ -48,6 +50,9 @@ pub(super) const ALL: &[(&str, Check)] = &[
         stopped_run_starts_nothing,
     ),
     ("INV-16 quiescence_is_judged", quiescence_is_judged),
+    ("INV-16 failures_are_taken_over", failures_are_taken_over),
+    ("INV-12 snapshots_are_right", snapshots_are_right),
+    ("INV-31 nothing_to_deliver", nothing_to_deliver),
     ("INV-20 one_answer", one_answer),
     ("INV-35 attention_has_its_keys", attention_has_its_keys),
     ("§13 items_are_contiguous", items_are_contiguous),
@@ -344,6 +349,15 @@ fn no_call_starts_unapproved(view: &View<'_>) -> Finding {
             format!("{} is {} without an approval fact", task.key, task.status)
         })?;
     }
+    let refused = |t: &Task| {
+        let key = t.error.as_ref().map_or("", |e| e.key.as_str());
+        matches!(key, "approval_denied" | "approval_expired")
+    };
+    for task in view.world.tasks.iter().filter(|t| refused(t)) {
+        ensure(task.started_at.is_none(), || {
+            format!("{} was refused and had started", task.key)
+        })?;
+    }
     Ok(())
 }
 
@@ -358,7 +372,9 @@ fn nothing_ready_is_forgotten(view: &View<'_>) -> Finding {
         .iter()
         .zip(&view.recount.remaining)
         .find(|(t, left)| {
-            t.kind == TaskKind::Tool && t.status == TaskStatus::Queued && **left == 0
+            matches!(t.kind, TaskKind::Tool | TaskKind::Await)
+                && t.status == TaskStatus::Queued
+                && **left == 0
         });
     ensure(ready.is_none(), || {
         format!(
@@ -413,7 +429,8 @@ fn quiescence_is_judged(view: &View<'_>) -> Finding {
     match run.status {
         RunStatus::Running => {
             let counts = view.recount.counts;
-            let alive = counts.started > 0 || counts.ready > 0 || counts.approval > 0;
+            let started = counts.started > 0 || counts.approval > 0;
+            let alive = started || counts.ready > 0 || counts.rounds > 0;
             ensure(alive, || "the run is running with nothing to do".to_owned())
         }
         RunStatus::Completed => ensure(unresolved.is_none(), || {
@@ -427,6 +444,14 @@ fn quiescence_is_judged(view: &View<'_>) -> Finding {
         }),
         _ => Ok(()),
     }
+}
+
+/// Nothing is delivered yet.
+fn nothing_to_deliver(view: &View<'_>) -> Finding {
+    let undelivered = view.world.run.counts.undelivered;
+    ensure(undelivered == 0, || {
+        format!("{undelivered} results to deliver")
+    })
 }
 
 fn one_answer(view: &View<'_>) -> Finding {
@@ -468,21 +493,10 @@ fn attention_has_its_keys(view: &View<'_>) -> Finding {
     let Some(attention) = &run.attention else {
         return ensure(!held, || "needs_attention without a reason".to_owned());
     };
-    let keys = |rows: &dyn Fn(&Task) -> bool| -> Vec<_> {
-        view.world
-            .tasks
-            .iter()
-            .filter(|t| rows(t))
-            .map(|t| t.key.clone())
-            .collect()
-    };
-    let expected = match attention.reason {
-        AttentionReason::HaltFailure => keys(&holds),
-        AttentionReason::DeliverableUnresolved => keys(&may_be_mended),
-        AttentionReason::ApprovalRequired => keys(&|t| t.status == TaskStatus::NeedsApproval),
-        AttentionReason::AwaitingHuman => keys(&|t| t.status == TaskStatus::AwaitingInput),
-    };
-    ensure(attention.keys == expected, || {
+    let expected = keys_of(view, attention.reason);
+    let mut kept = attention.keys.clone();
+    kept.sort();
+    ensure(kept == expected, || {
         format!(
             "{}: {:?}, not {expected:?}",
             attention.reason, attention.keys

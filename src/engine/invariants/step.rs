@@ -1,5 +1,6 @@
 //! What holds from one transaction to the next.
 
+use super::race::{losers_had_no_consumers, takeovers_are_right};
 use super::{Finding, Item, Narrated, View, Violation, World, ensure};
 use crate::domain::words::{EdgeState, RunStatus, TaskKind, TaskStatus};
 use crate::domain::{TaskKey, TaskNo};
@@ -29,6 +30,8 @@ pub(super) const ALL: &[(&str, Check)] = &[
         "INV-21 results_are_never_rewritten",
         results_are_never_rewritten,
     ),
+    ("INV-14 losers_had_no_consumers", losers_had_no_consumers),
+    ("INV-16 takeovers_are_right", takeovers_are_right),
 ];
 
 /// Rows that both moments know.
@@ -60,8 +63,7 @@ fn settled_is_final(before: &View<'_>, after: &View<'_>) -> Finding {
         last = seq.unwrap_or(last);
     }
     for (was, is) in pairs(before, after).filter(|(was, _)| was.status.is_terminal()) {
-        let reopened = is.status == TaskStatus::Queued
-            && is.generation == was.generation + 1
+        let reopened = is.generation > was.generation
             && !matches!(was.status, TaskStatus::Completed | TaskStatus::Canceled);
         // Edges into it are still counted down, and a person or a race may let a failure go.
         let mut kept = was.clone();
@@ -92,7 +94,7 @@ fn identity_is_kept(before: &View<'_>, after: &View<'_>) -> Finding {
             && was.timeout_ms == is.timeout_ms;
         ensure(kept, || format!("{} became another row: {is:?}", was.key))?;
         let step = is.generation - was.generation;
-        ensure(step == 0 || step == 1, || {
+        ensure(step >= 0, || {
             format!(
                 "{} went from generation {} to {}",
                 was.key, was.generation, is.generation
@@ -173,6 +175,8 @@ fn may_become(kind: TaskKind, from: TaskStatus, to: TaskStatus) -> bool {
         (Queued, Skipped) => kind != TaskKind::Join,
         (Queued | NeedsApproval, Canceled) => true,
         (_, Queued) if retried || from == Skipped => true,
+        // A failure is told again when a person lets it go.
+        (Failed, Failed) | (TimedOut, TimedOut) | (Uncertain, Uncertain) => true,
         // A waiting row is told again when forwarding grew its `after`.
         (Queued, Queued) => true,
         _ => match kind {
@@ -183,7 +187,8 @@ fn may_become(kind: TaskKind, from: TaskStatus, to: TaskStatus) -> bool {
             ),
             TaskKind::Tool => matches!(
                 (from, to),
-                (Queued, NeedsApproval)
+                // Approved while nothing might start: it does not cross again.
+                (Queued, NeedsApproval | Dispatched | Failed)
                     | (
                         NeedsApproval,
                         Dispatched | Running | Queued | Failed | TimedOut
@@ -346,6 +351,7 @@ fn a_pause_stops_the_clocks(before: &View<'_>, after: &View<'_>) -> Finding {
         let Some(kept) = after
             .park(park.task)
             .filter(|_| !extended(before, after, park.task))
+            .filter(|kept| kept.started_at == park.started_at && kept.kind == park.kind)
         else {
             continue;
         };
@@ -412,8 +418,13 @@ fn results_are_never_rewritten(before: &View<'_>, after: &View<'_>) -> Finding {
     }
     let new = &after.world.results[before.world.results.len().min(after.world.results.len())..];
     for result in new {
-        let settled = settled_now(before, after)
-            .any(|(was, is)| was.no == result.task && is.generation == result.generation);
+        let is = after.task(result.task);
+        let settled = is.is_some_and(|is| {
+            let was = before.task(is.no);
+            is.status.is_terminal()
+                && is.generation == result.generation
+                && was.is_none_or(|was| !was.status.is_terminal() || was.generation < is.generation)
+        });
         ensure(settled, || {
             format!("row {} got a result without settling", result.task.0)
         })?;

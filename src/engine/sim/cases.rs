@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use super::client::{Client, Mood, Op, Tried, op, snapshot};
 use super::db::Db;
-use super::envelopes::{self, Dice};
+use super::envelopes::{self, Dice, Palette};
 use crate::domain::json::Value;
-use crate::domain::words::RunStatus;
+use crate::domain::words::{ApprovalMode, AuthoredBy, Holder, RunStatus, TaskKind};
+use crate::engine::approval::Rules;
 use crate::engine::author::Placed;
 use crate::engine::invariants::{self, World};
 
@@ -22,7 +23,47 @@ const PARTS: u64 = 8;
 struct Case {
     steps: Value,
     placed: Arc<Placed>,
+    born: Born,
     ops: Vec<Op>,
+}
+
+/// How the run of a case is made, beside its steps.
+#[derive(Clone)]
+struct Born {
+    mode: ApprovalMode,
+    rules: Option<Arc<Rules>>,
+    /// Some calls are as if a model had asked for them, some questions for a person without a token.
+    by_models: u64,
+}
+
+impl Born {
+    fn of(dice: &mut Dice) -> Self {
+        let rules = dice.one_in(3).then(|| Arc::new(envelopes::rules(dice)));
+        Self {
+            mode: *dice.of(&[ApprovalMode::Bypass, ApprovalMode::Ask, ApprovalMode::Rules]),
+            rules: rules.filter(|r| !r.is_empty()),
+            by_models: if dice.one_in(3) { dice.next() } else { 0 },
+        }
+    }
+
+    fn world(&self, placed: &Placed) -> World {
+        let mut world = envelopes::born(placed, envelopes::dawn());
+        world.run.approval_mode = self.mode;
+        world.run.has_rules = self.rules.is_some();
+        for (n, task) in world.tasks.iter_mut().enumerate() {
+            let by_model = self.by_models >> (n % 64) & 1 == 1;
+            match task.kind {
+                TaskKind::Tool if by_model => task.authored_by = AuthoredBy::Model,
+                TaskKind::Await if by_model && task.holder == Some(Holder::Token) => {
+                    task.authored_by = AuthoredBy::Model;
+                    task.holder = Some(Holder::Person);
+                    task.resolution_digest = None;
+                }
+                _ => {}
+            }
+        }
+        world
+    }
 }
 
 impl Case {
@@ -34,9 +75,15 @@ impl Case {
             0..=2 => 24,
             _ => 8,
         };
+        let palette = Palette {
+            races: !dice.one_in(4),
+            rounds: dice.one_in(3),
+            awaits: dice.one_in(2),
+            detached: dice.one_in(2),
+        };
         let (steps, placed) = loop {
             let size = 1 + dice.below(most);
-            let steps = envelopes::steps(&mut dice, size, &fleet);
+            let steps = envelopes::steps(&mut dice, size, &fleet, palette, 'k', Vec::new());
             if let Some(placed) = envelopes::place(&steps, &fleet) {
                 break (steps, Arc::new(placed));
             }
@@ -46,7 +93,9 @@ impl Case {
         let mood = Mood {
             fails: dice.one_in(2),
             dawdles: dice.one_in(2),
+            meddles: *dice.of(&[2, 3, 6, 20]),
         };
+        let born = Born::of(&mut dice);
         ops.extend((0..length).map(|_| op(&mut dice, mood)));
         // Mostly it starts at once; else things are tried on a run that is pending.
         let start = if dice.one_in(8) {
@@ -55,32 +104,42 @@ impl Case {
             0
         };
         ops.insert(start, Op::Start);
-        Self { steps, placed, ops }
+        Self {
+            steps,
+            placed,
+            born,
+            ops,
+        }
     }
 
     fn with(&self, ops: Vec<Op>) -> Self {
         Self {
             steps: self.steps.clone(),
             placed: Arc::clone(&self.placed),
+            born: self.born.clone(),
             ops,
         }
     }
 
     /// Plays the case to its end.
     fn play(&self) -> Result<Tried, String> {
-        let world = envelopes::born(&self.placed, envelopes::dawn());
+        let world = self.born.world(&self.placed);
         invariants::check(&world).map_err(|v| v.to_string())?;
         let mut watch = Watch {
             before: snapshot(&world),
             version: 0,
         };
-        let mut client = Client::new(Db::new(world, envelopes::fleet()));
+        let mut db = Db::new(world, envelopes::fleet());
+        db.authored = Arc::new(envelopes::authored(&self.placed));
+        db.rules = self.born.rules.clone();
+        let mut client = Client::new(db);
         for (n, op) in self.ops.iter().enumerate() {
             watch
                 .step(&mut client, op)
                 .map_err(|e| format!("action {n}, {op:?}: {e}"))?;
         }
-        let limit = 8 * client.db.world.tasks.len() + 64;
+        // A retried row may fail again, an appended one takes its turn.
+        let limit = 12 * client.db.world.tasks.len() + 96;
         for _ in 0..limit {
             let Some(op) = client.next_to_the_end() else {
                 return end(&client).map(|()| client.tried);
@@ -114,8 +173,18 @@ impl Watch {
         let after = &client.db.world;
         invariants::check(after).map_err(|v| v.to_string())?;
         invariants::check_step(&self.before, after).map_err(|v| v.to_string())?;
+        invariants::rest_is_judged(after).map_err(|v| v.to_string())?;
+        let appends = i32::try_from(client.appends()).expect("few");
+        if after.run.revision != 1 + appends {
+            let revision = after.run.revision;
+            return Err(format!(
+                "INV-29: revision {revision} after {appends} appends"
+            ));
+        }
         if !matches!(op, Op::Batch(_)) {
             invariants::narrated_in_order(&self.before, after).map_err(|v| v.to_string())?;
+            invariants::losers_are_walked(&self.before, after).map_err(|v| v.to_string())?;
+            invariants::a_reason_stands(&self.before, after).map_err(|v| v.to_string())?;
         }
         self.look(client);
         Ok(())
@@ -181,6 +250,7 @@ fn shrink_steps(mut case: Case, mut failure: String) -> (Case, String) {
         let fewer = placed.map(|placed| Case {
             steps,
             placed: Arc::new(placed),
+            born: case.born.clone(),
             ops: case.ops.clone(),
         });
         match fewer.map(|fewer| (outcome(&fewer), fewer)) {
@@ -250,7 +320,7 @@ fn try_seed(seed: u64) -> Result<Tried, String> {
 }
 
 impl Tried {
-    fn each(&mut self) -> [(&'static str, &mut usize); 16] {
+    fn each(&mut self) -> [(&'static str, &mut usize); 31] {
         [
             ("grants", &mut self.grants),
             ("recoveries", &mut self.recoveries),
@@ -268,6 +338,21 @@ impl Tried {
             ("stops", &mut self.stopped),
             ("holds", &mut self.held),
             ("completions", &mut self.completed),
+            ("retries", &mut self.retried),
+            ("abandons", &mut self.abandoned),
+            ("cancels", &mut self.canceled),
+            ("approvals", &mut self.approved),
+            ("denials", &mut self.denied),
+            ("answers", &mut self.answered),
+            ("rounds", &mut self.rounds),
+            ("appends", &mut self.appended),
+            ("replays", &mut self.replayed),
+            ("drains", &mut self.drained),
+            ("races", &mut self.races),
+            ("losers", &mut self.losers),
+            ("failures taken over", &mut self.absorbed),
+            ("skips opened again", &mut self.reopened),
+            ("observations", &mut self.observed),
         ]
     }
 

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::command::{Answer, Command, body, link};
+use super::command::{Answer, Appending, Command, body, link};
 use super::db::{Db, Taking};
-use super::envelopes::Dice;
-use crate::domain::json::Object;
-use crate::domain::words::{ExecutorKind, RunStatus, TaskStatus};
+use super::envelopes::{self, Dice, Palette};
+use crate::domain::json::{Object, Value};
+use crate::domain::words::{ExecutorKind, Holder, ParkKind, RunStatus, TaskKind, TaskStatus};
 use crate::domain::{ExecutorId, TaskKey, TaskNo};
 use crate::engine::claim::Verdict;
 use crate::engine::facts::Task;
@@ -90,8 +90,47 @@ pub(super) enum Op {
     Sweep,
     Schedule,
     Stop,
-    Pause,
+    Graceful,
+    /// The sweep looks at a drain.
+    LongDrain,
+    Pause {
+        force: bool,
+    },
     Resume,
+    /// The n-th failure, or row, is retried.
+    Retry(usize),
+    Abandon(usize),
+    Cancel(usize),
+    /// The n-th call that rests, or row, is approved.
+    Approve(usize),
+    Deny(usize),
+    /// The n-th question, or row, is answered.
+    Answer {
+        ask: usize,
+        what: What,
+        token: Token,
+    },
+    /// A machine answers it, the application among them.
+    AnswerAs {
+        ask: usize,
+        who: usize,
+    },
+    /// A model worker takes the n-th ready round, or brings an answer.
+    Round {
+        row: usize,
+        fails: bool,
+    },
+    Append {
+        seed: u64,
+        resolves: bool,
+        revision: Option<i64>,
+        under: Option<u8>,
+    },
+    /// Repeats the n-th accepted append; changed or not.
+    AppendAgain {
+        accepted: usize,
+        changed: bool,
+    },
     /// The creator's standing changes.
     Standing,
     /// An executor begins or stops draining.
@@ -111,10 +150,15 @@ pub(super) enum Op {
 pub(super) struct Mood {
     pub(super) fails: bool,
     pub(super) dawdles: bool,
+    /// How often persons meddle: one in so many actions.
+    pub(super) meddles: usize,
 }
 
 /// A random action.
 pub(super) fn op(dice: &mut Dice, mood: Mood) -> Op {
+    if dice.one_in(mood.meddles) {
+        return meddle(dice, mood);
+    }
     let n = dice.below(64);
     match dice.below(40) {
         0..=13 => Op::Claim {
@@ -166,8 +210,55 @@ pub(super) fn op(dice: &mut Dice, mood: Mood) -> Op {
     }
 }
 
+/// A random action of a person, or of who works rounds.
+fn meddle(dice: &mut Dice, mood: Mood) -> Op {
+    let n = dice.below(64);
+    match dice.below(32) {
+        0..=2 => Op::Retry(n),
+        3 | 4 => Op::Abandon(n),
+        5 if dice.one_in(2) => Op::Cancel(n),
+        5..=7 => Op::Approve(n),
+        8 => Op::Deny(n),
+        9..=12 => Op::Answer {
+            ask: n,
+            what: what(dice, mood),
+            token: match dice.below(8) {
+                0 => Token::Junk,
+                1 => Token::None,
+                _ => Token::Right,
+            },
+        },
+        13 => Op::AnswerAs { ask: n, who: n },
+        14..=22 => Op::Round {
+            row: n,
+            fails: mood.fails && dice.one_in(3),
+        },
+        23..=25 => Op::Append {
+            seed: dice.next() % 100_000,
+            resolves: dice.one_in(4),
+            revision: dice.one_in(4).then(|| *dice.of(&[1, 1, 2, 3])),
+            under: dice
+                .one_in(2)
+                .then(|| u8::try_from(dice.below(4)).expect("small")),
+        },
+        26 => Op::AppendAgain {
+            accepted: n,
+            changed: dice.one_in(3),
+        },
+        27 if dice.one_in(4) => Op::Graceful,
+        27 if dice.one_in(4) => Op::LongDrain,
+        27 | 28 => Op::Pause {
+            force: dice.one_in(3),
+        },
+        _ => Op::Resume,
+    }
+}
+
 /// A random action that takes the run lock: one of a batch, perhaps.
 fn lane_op(dice: &mut Dice, mood: Mood) -> Op {
+    if dice.one_in(mood.meddles) {
+        return meddle(dice, mood);
+    }
     let n = dice.below(64);
     let token = match dice.below(16) {
         0 => Token::Junk,
@@ -194,7 +285,7 @@ fn lane_op(dice: &mut Dice, mood: Mood) -> Op {
         },
         24..=27 => Op::Sweep,
         28 if dice.one_in(4) => Op::Stop,
-        29 if dice.one_in(2) => Op::Pause,
+        29 if dice.one_in(2) => Op::Pause { force: false },
         _ => Op::Schedule,
     }
 }
@@ -236,6 +327,8 @@ pub(super) struct Client {
     pub(super) db: Db,
     held: Vec<Held>,
     accepted: Vec<Accepted>,
+    /// Accepted appends with their receipts.
+    appended: Vec<(Appending, String)>,
     taking: Vec<(TaskKey, Verdict, Taking)>,
     scanned: Vec<TaskNo>,
     granted: BTreeSet<(TaskNo, i32)>,
@@ -265,6 +358,21 @@ pub(super) struct Tried {
     pub(super) stopped: usize,
     pub(super) held: usize,
     pub(super) completed: usize,
+    pub(super) retried: usize,
+    pub(super) abandoned: usize,
+    pub(super) canceled: usize,
+    pub(super) approved: usize,
+    pub(super) denied: usize,
+    pub(super) answered: usize,
+    pub(super) rounds: usize,
+    pub(super) appended: usize,
+    pub(super) replayed: usize,
+    pub(super) drained: usize,
+    pub(super) races: usize,
+    pub(super) losers: usize,
+    pub(super) absorbed: usize,
+    pub(super) reopened: usize,
+    pub(super) observed: usize,
 }
 
 type Outcome = Result<(), String>;
@@ -275,6 +383,7 @@ impl Client {
             db,
             held: Vec::new(),
             accepted: Vec::new(),
+            appended: Vec::new(),
             taking: Vec::new(),
             scanned: Vec::new(),
             granted: BTreeSet::new(),
@@ -445,6 +554,11 @@ impl Client {
         match verdict {
             Verdict::Grant => {
                 self.tried.grants += 1;
+                if self.db.world.run.counts.unresolved > 0 {
+                    // The last call that nobody had claimed may be claimed now: a run with a failure
+                    // is looked at again.
+                    self.db.run(Command::Schedule)?;
+                }
                 if !self.granted.insert(place) {
                     return Err(format!("{key} was granted twice in generation {}", place.1));
                 }
@@ -510,8 +624,70 @@ impl Client {
             Op::Start => Command::Start,
             Op::Schedule => Command::Schedule,
             Op::Stop => Command::Stop(None),
-            Op::Pause => Command::Pause,
+            Op::Graceful => Command::Graceful,
+            Op::LongDrain => Command::LongDrain,
+            Op::Pause { force } => Command::Pause { force: *force },
             Op::Resume => Command::Resume,
+            Op::Retry(n) => Command::Retry(self.failure(*n)),
+            Op::Abandon(n) => Command::Abandon(self.failure(*n)),
+            Op::Cancel(n) => Command::Cancel(self.row(*n, |t| !t.status.is_terminal())),
+            Op::Approve(n) => Command::Approve(self.resting(*n)),
+            Op::Deny(n) => Command::Deny(self.resting(*n), (*n % 2 == 0).then(|| "no".to_owned())),
+            Op::Answer { ask, what, token } => {
+                let key = self.question(*ask);
+                let task = self.db.task(task_no(&self.db, &key));
+                let right = task.resolution_digest.as_ref();
+                let right = right.map(|d| <[u8; 32]>::try_from(&d[..]).expect("a digest"));
+                Command::Answer {
+                    body: said(*what, &key),
+                    token: match token {
+                        Token::Right => right,
+                        Token::None => None,
+                        Token::Replaced | Token::Junk => Some([0; 32]),
+                    },
+                    key,
+                }
+            }
+            Op::AnswerAs { ask, who } => {
+                let key = self.question(*ask);
+                let own = self
+                    .db
+                    .park(task_no(&self.db, &key))
+                    .and_then(|p| p.executor);
+                Command::Commit {
+                    by: own
+                        .filter(|_| *who % 3 != 0)
+                        .unwrap_or_else(|| self.machine(*who)),
+                    token: None,
+                    body: said(What::Completed, &key),
+                    key,
+                }
+            }
+            Op::Round { row, fails } => Command::Round {
+                key: self.row(*row, |t| {
+                    t.kind == TaskKind::Model
+                        && (t.status == TaskStatus::Running
+                            || (t.status == TaskStatus::Queued && t.remaining == 0))
+                }),
+                fails: *fails,
+            },
+            Op::Append {
+                seed,
+                resolves,
+                revision,
+                under,
+            } => {
+                let under = under.map(|n| format!("append{n}"));
+                let seed = *seed;
+                Command::Append(Box::new(self.appending(seed, *resolves, *revision, under)?))
+            }
+            Op::AppendAgain { accepted, changed } => {
+                let (mut appending, _) = nth(&self.appended, *accepted).cloned()?;
+                if *changed {
+                    appending.expected_revision = Some(99);
+                }
+                Command::Append(Box::new(appending))
+            }
             Op::Revoke { park } => {
                 let executor = nth(&self.db.world.parks, *park)?.executor?;
                 let parks = self.db.world.parks.iter();
@@ -568,17 +744,91 @@ impl Client {
         })
     }
 
+    /// The n-th row of which that holds; at times, and if there is none, any row.
+    fn row(&self, n: usize, holds: impl Fn(&Task) -> bool) -> TaskKey {
+        let tasks = &self.db.world.tasks;
+        let fit: Vec<&Task> = tasks.iter().filter(|t| holds(t)).collect();
+        let found = nth(&fit, n).filter(|_| n % 16 != 15).copied();
+        let found = found.or_else(|| nth(tasks, n));
+        found.expect("a run has rows").key.clone()
+    }
+
+    fn failure(&self, n: usize) -> TaskKey {
+        self.row(n, |t| self.db.world.failures.contains(&t.no))
+    }
+
+    fn resting(&self, n: usize) -> TaskKey {
+        self.row(n, |t| t.status == TaskStatus::NeedsApproval)
+    }
+
+    fn question(&self, n: usize) -> TaskKey {
+        self.row(n, |t| {
+            let park = self.db.park(t.no);
+            park.is_some_and(|p| p.kind == ParkKind::Ask)
+        })
+    }
+
+    fn appending(
+        &self,
+        seed: u64,
+        resolves: bool,
+        revision: Option<i64>,
+        under: Option<String>,
+    ) -> Option<Appending> {
+        let mut dice = Dice::new(seed);
+        let tasks = &self.db.world.tasks;
+        let named = (0..3).map(|_| dice.of(tasks).key.as_str().to_owned());
+        let named: Vec<String> = named.collect();
+        let palette = Palette {
+            races: dice.one_in(2),
+            rounds: dice.one_in(3),
+            awaits: dice.one_in(2),
+            detached: dice.one_in(2),
+        };
+        let prefix = *dice.of(&['p', 'q', 'v', 'x', 'y']);
+        let mut steps = Value::Array(Vec::new());
+        if !resolves || dice.one_in(2) {
+            let most = 1 + dice.below(4);
+            steps = envelopes::steps(&mut dice, most, &self.db.fleet, palette, prefix, named);
+        }
+        let mut answers = Vec::new();
+        for n in 0..usize::from(resolves) * (1 + dice.below(2)) {
+            let key = self.question(dice.below(48) + n);
+            let what = if dice.one_in(8) {
+                What::Failed
+            } else {
+                What::Completed
+            };
+            answers.push((key.as_str().to_owned(), said(what, &key)));
+        }
+        Appending::new(steps, answers, revision, under, seed)
+    }
+
     /// One command in a transaction of its own.
     fn alone(&mut self, command: Command, before: &World) -> Result<Answer, String> {
         let version = self.db.version;
         let answer = self.db.run(command.clone())?;
         let refused = matches!(answer, Answer::Refused(code) if code != "result_unstorable");
-        if refused && self.db.version != version {
+        let expired = answer == Answer::Refused("not_awaiting_approval") && self.expired(&command);
+        if refused && !expired && self.db.version != version {
             return Err(format!("{answer:?}, yet something was written"));
         }
         self.judge(before, &command, &answer)?;
         self.note(before, &command, &answer);
         Ok(answer)
+    }
+
+    /// Whether a decision about a resting call came too late and settled it.
+    fn expired(&self, command: &Command) -> bool {
+        match command {
+            Command::Approve(key) | Command::Deny(key, _) => {
+                let task = self.db.task(task_no(&self.db, key));
+                task.error
+                    .as_ref()
+                    .is_some_and(|e| e.key == "approval_expired")
+            }
+            _ => false,
+        }
     }
 
     /// A claim takes no run lock: its recovery gets between a commit's decision and its write.
@@ -659,11 +909,14 @@ impl Client {
                 done.answers
             ));
         }
-        if self.db.world != single.world {
-            let difference = difference(&self.db.world, &single.world);
-            return Err(format!(
-                "together, then one by one: {difference}\n{commands:?}"
-            ));
+        // Edges of one transaction are born in one order, of several in another.
+        single.world.edges.sort_by_key(|e| (e.from, e.to));
+        let mut together = snapshot(&self.db.world);
+        together.items.clone_from(&self.db.world.items);
+        together.edges.sort_by_key(|e| (e.from, e.to));
+        if together != single.world {
+            let difference = difference(&together, &single.world);
+            return Err(format!("together, then one by one: {difference}"));
         }
         for (command, answer) in commands.iter().zip(&answers) {
             self.note(before, command, answer);
@@ -705,7 +958,101 @@ impl Client {
                     ))
                 }
             }
-            _ => Ok(()),
+            (Command::Append(appending), Answer::Appended(accepted)) => {
+                let under = appending.under.as_ref();
+                let known = self
+                    .appended
+                    .iter()
+                    .find(|(a, _)| under.is_some() && a.under.as_ref() == under);
+                match known {
+                    Some((_, receipt)) if accepted.replayed && *receipt == accepted.receipt => {
+                        Ok(())
+                    }
+                    None if !accepted.replayed => Ok(()),
+                    _ => Err(format!("{accepted:?} for {known:?}")),
+                }
+            }
+            _ => self.judge_verb(before, command, answer),
+        }
+    }
+
+    /// What the verbs of persons must be told, from the tables of `runs.md` §7 and §8.
+    fn judge_verb(&self, before: &World, command: &Command, answer: &Answer) -> Outcome {
+        use RunStatus::{Canceling, NeedsAttention, Paused, Pending, Running};
+        let run = &before.run;
+        let adjudicable = matches!(run.status, Running | Paused | NeedsAttention);
+        let of = |key: &TaskKey| task(before, task_no(&self.db, key));
+        let park = |key: &TaskKey| before.parks.iter().find(|p| p.task == of(key).no);
+        let due = |key: &TaskKey| {
+            park(key).is_some_and(|p| run.run_now(self.db.world.now) >= p.deadline_at)
+        };
+        let wanted = match command {
+            Command::Retry(key) | Command::Abandon(key) => {
+                let retries = matches!(command, Command::Retry(_));
+                let fits = before.failures.contains(&of(key).no)
+                    && !(retries && of(key).kind == TaskKind::Join);
+                match (adjudicable, fits) {
+                    (false, _) => "not_adjudicable",
+                    (_, true) => "ok",
+                    _ if retries => "not_retryable",
+                    _ => "not_abandonable",
+                }
+            }
+            Command::Approve(key) | Command::Deny(key, _) => {
+                let rests = of(key).status == TaskStatus::NeedsApproval;
+                match (adjudicable, rests && !due(key)) {
+                    (false, _) => "not_adjudicable",
+                    (_, true) => "ok",
+                    _ => "not_awaiting_approval",
+                }
+            }
+            Command::Pause { .. } if run.status == Running => "ok",
+            Command::Pause { force: true } if run.status == Paused => "ok",
+            Command::Pause { .. } => "not_pausable",
+            Command::Resume if run.status == Paused => "ok",
+            Command::Resume => "not_resumable",
+            Command::Graceful | Command::Stop(_) => match run.status {
+                Pending | Running | Paused | NeedsAttention | Canceling => "ok",
+                RunStatus::Completed if run.stopped_at.is_none() => "ok",
+                _ => "already_terminal",
+            },
+            Command::Answer { key, token, .. } => {
+                let task = of(key);
+                let fits = match (task.holder, token) {
+                    (Some(Holder::Token), Some(token)) => {
+                        task.resolution_digest.as_deref() == Some(&token[..])
+                    }
+                    (Some(Holder::Person), None) => true,
+                    _ => false,
+                };
+                match (task.kind, fits) {
+                    (kind, _) if kind != TaskKind::Await => "task_not_running",
+                    (_, false) => "stale_claim",
+                    _ if task.status.is_terminal() => "the row",
+                    _ if park(key).is_none() => "task_not_running",
+                    _ if due(key) => "timed_out",
+                    _ => return Ok(()),
+                }
+            }
+            Command::Append(_) if !(adjudicable || run.status == Pending) => match answer {
+                Answer::Refused("run_not_appendable" | "idempotency_envelope_mismatch") => {
+                    return Ok(());
+                }
+                _ => "run_not_appendable",
+            },
+            _ => return Ok(()),
+        };
+        let right = match answer {
+            Answer::Ok => wanted == "ok",
+            Answer::Refused(code) => wanted == *code,
+            Answer::Task(_, TaskStatus::TimedOut) if wanted == "timed_out" => true,
+            Answer::Task(no, status) => wanted == "the row" && task(before, *no).status == *status,
+            _ => false,
+        };
+        if right {
+            Ok(())
+        } else {
+            Err(format!("told {answer:?}, where {wanted} is right"))
         }
     }
 
@@ -784,14 +1131,51 @@ impl Client {
             (Command::Extend { .. }, Answer::Deadline(_)) => self.tried.extensions += 1,
             (Command::Expire(_), Answer::Count(n)) => self.tried.expiries += n,
             (Command::Revoke { .. }, Answer::Count(n)) => self.tried.revoked += n,
-            (Command::Pause, Answer::Ok) => self.tried.paused += 1,
+            (Command::Pause { .. }, Answer::Ok) => self.tried.paused += 1,
+            (Command::Graceful, Answer::Ok) => self.tried.drained += 1,
+            (Command::Retry(_), Answer::Ok) => self.tried.retried += 1,
+            (Command::Abandon(_), Answer::Ok) => self.tried.abandoned += 1,
+            (Command::Cancel(_), Answer::Ok) => self.tried.canceled += 1,
+            (Command::Approve(_), Answer::Ok) => self.tried.approved += 1,
+            (Command::Deny(..), Answer::Ok) => self.tried.denied += 1,
+            (Command::Answer { .. }, Answer::Task(..)) => self.tried.answered += 1,
+            (Command::Round { .. }, Answer::Ok) => self.tried.rounds += 1,
+            (Command::Append(appending), Answer::Appended(accepted)) => {
+                self.tried.appended += usize::from(!accepted.replayed);
+                self.tried.replayed += usize::from(accepted.replayed);
+                if !accepted.replayed {
+                    let known = ((**appending).clone(), accepted.receipt.clone());
+                    self.appended.push(known);
+                }
+            }
             (Command::Stop(_), Answer::Ok) => self.tried.stopped += 1,
             _ => {}
         }
+        self.look_at_rows(before);
         let status = self.db.world.run.status;
         let was = before.run.status;
         self.tried.held += usize::from(status != was && status == RunStatus::NeedsAttention);
         self.tried.completed += usize::from(status != was && status == RunStatus::Completed);
+    }
+
+    /// How many appends were applied.
+    pub(super) fn appends(&self) -> usize {
+        self.tried.appended
+    }
+
+    fn look_at_rows(&mut self, before: &World) {
+        for (was, is) in before.tasks.iter().zip(&self.db.world.tasks) {
+            let settled = !was.status.is_terminal() && is.status.is_terminal();
+            let why = is.error.as_ref().map_or("", |e| e.key.as_str());
+            let tried = &mut self.tried;
+            tried.races += usize::from(settled && is.kind == TaskKind::Join);
+            tried.losers += usize::from(settled && why == "join_loser_canceled");
+            tried.absorbed += usize::from(is.race_absorbed && !was.race_absorbed);
+            tried.reopened +=
+                usize::from(was.status == TaskStatus::Skipped && is.generation > was.generation);
+            let observes = is.observes.is_some() && is.status == TaskStatus::Completed;
+            tried.observed += usize::from(settled && observes);
+        }
     }
 
     // ---------------------------------------------------------------- to the end
@@ -812,9 +1196,42 @@ impl Client {
             _ if self.db.world.run.schedulable => return Some(Op::Schedule),
             _ => {}
         }
-        let park = self.db.world.parks.first()?;
-        let held = self.held.iter().position(|h| h.task == park.task);
+        let runs = status == RunStatus::Running;
+        let rounds = self.db.world.tasks.iter().any(|t| {
+            t.kind == TaskKind::Model
+                && (t.status == TaskStatus::Running
+                    || (runs && t.status == TaskStatus::Queued && t.remaining == 0))
+        });
+        if rounds {
+            return Some(Op::Round {
+                row: 0,
+                fails: false,
+            });
+        }
+        let parks = &self.db.world.parks;
+        // Observations end by themselves, if what they observe does.
+        let at = parks
+            .iter()
+            .position(|p| p.kind != ParkKind::Wait)
+            .unwrap_or(0);
+        let park = parks.get(at)?;
         let due = self.db.world.now >= park.deadline_at;
+        match park.kind {
+            ParkKind::Approval if !due && !(status == RunStatus::Canceling) => {
+                let resting = parks.iter().filter(|p| p.kind == ParkKind::Approval);
+                debug_assert!(resting.count() > 0);
+                return Some(Op::Approve(0));
+            }
+            ParkKind::Ask if !due => {
+                return Some(Op::Answer {
+                    ask: 0,
+                    what: What::Completed,
+                    token: Token::Right,
+                });
+            }
+            _ => {}
+        }
+        let held = self.held.iter().position(|h| h.task == park.task);
         Some(match held {
             Some(held) if park.claim.is_some() && !due => Op::Commit {
                 held,
@@ -827,18 +1244,18 @@ impl Client {
                 self.refused = false;
                 Op::Batch(vec![])
             }
-            _ if park.claim.is_none() && !self.refused => {
+            _ if park.kind == ParkKind::ToolCall && park.claim.is_none() && !self.refused => {
                 // Some provider of three is refused: the next one is asked.
                 self.refused = true;
                 let who = 3 + self.held.len() % 3;
                 Op::Claim {
-                    park: 0,
+                    park: at,
                     who,
                     under: None,
                     split: false,
                 }
             }
-            _ => Op::ToDeadline { park: 0, plus: 0 },
+            _ => Op::ToDeadline { park: at, plus: 0 },
         })
     }
 

@@ -2,17 +2,26 @@
 //! the lane's way through a batch: decide one after another on one slice, each carried to rest
 //! before the next, one apply.
 //!
-//! Pause and resume are not offered by the doors yet; they are set here by hand, so that what the
-//! engine does around them is tried.
+//! Model rows are worked by nobody yet: [`Command::Round`] stands in for the worker that takes a
+//! ready round and brings its answer.
 
-use super::db::{AGAIN, Db, First, Locked, Taking};
-use crate::domain::json::{Object, Value};
+use super::db::{AGAIN, Append, Db, First, Locked, Taking};
+use super::envelopes;
+use crate::domain::event::Resolver;
+use crate::domain::idempotency::Receipt;
+use crate::domain::json::{Canonical, Object, Value};
 use crate::domain::payload::Submission;
-use crate::domain::words::{RunStatus, TaskStatus};
+use crate::domain::words::{MemberKind, RunStatus, TaskKind, TaskStatus};
 use crate::domain::{ExecutorId, PublicId, TaskKey, TaskNo, Timestamp, UploadId};
+use crate::engine::approve::Decider;
 use crate::engine::claim::{self, Verdict};
+use crate::engine::compile::{Envelope, Facts};
 use crate::engine::facts::Capture;
-use crate::engine::{commit, expire, extend, revoke, stop};
+use crate::engine::graph::{Graph, NewResult, Outcome};
+use crate::engine::mint::Mint;
+use crate::engine::{
+    append, approve, cancel, commit, expire, extend, pause, repair, resolve, revoke, stop,
+};
 
 /// A command over the run lock.
 #[derive(Debug, Clone)]
@@ -20,8 +29,29 @@ pub(crate) enum Command {
     Start,
     Schedule,
     Stop(Option<String>),
-    Pause,
+    Graceful,
+    /// The sweep's look at a drain.
+    LongDrain,
+    Pause {
+        force: bool,
+    },
     Resume,
+    Retry(TaskKey),
+    Abandon(TaskKey),
+    Cancel(TaskKey),
+    Approve(TaskKey),
+    Deny(TaskKey, Option<String>),
+    Answer {
+        key: TaskKey,
+        token: Option<[u8; 32]>,
+        body: Object,
+    },
+    Append(Box<Appending>),
+    /// A model worker takes the round, or brings what it came to.
+    Round {
+        key: TaskKey,
+        fails: bool,
+    },
     Expire(Vec<TaskNo>),
     Revoke {
         executor: ExecutorId,
@@ -50,7 +80,47 @@ pub(crate) enum Answer {
     /// The row as it then stands (when the transaction was committed).
     Task(TaskNo, TaskStatus),
     Deadline(Timestamp),
+    Appended(Box<Accepted>),
     Refused(&'static str),
+}
+
+/// An append as its door read it.
+#[derive(Debug, Clone)]
+pub(crate) struct Appending {
+    pub(crate) steps: Value,
+    pub(crate) envelope: Option<Envelope>,
+    pub(crate) resolves: Vec<(String, Object)>,
+    pub(crate) expected_revision: Option<i64>,
+    /// The Idempotency-Key.
+    pub(crate) under: Option<String>,
+    /// What chance gives.
+    pub(crate) seed: u64,
+}
+
+/// An accepted append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    pub(crate) receipt: String,
+    pub(crate) replayed: bool,
+}
+
+/// A drain may go on for so long (`runs.md` §7).
+const LONGEST_DRAIN_MS: i64 = 86_400_000;
+
+/// Who the person of these runs is.
+fn person() -> Decider {
+    Decider {
+        kind: MemberKind::Human,
+        public_id: super::fleet::public(500),
+    }
+}
+
+fn somebody() -> Resolver {
+    Resolver {
+        kind: MemberKind::Human,
+        public_id: super::fleet::public(500),
+        handle: "somebody".to_owned(),
+    }
 }
 
 /// The most rows of one scheduling pass (`commands::schedule`).
@@ -78,8 +148,15 @@ impl Command {
     fn first(&self) -> First {
         match self {
             Self::Start | Self::Schedule | Self::Resume => First::Ready(PASS),
-            Self::Stop(_) => First::OpenRows,
-            Self::Pause => First::Run,
+            Self::Stop(_) | Self::Graceful | Self::LongDrain => First::OpenRows,
+            Self::Pause { .. } => First::Run,
+            Self::Retry(key) | Self::Abandon(key) => First::Repair(key.clone()),
+            Self::Cancel(key) => First::Branch(key.clone()),
+            Self::Approve(key)
+            | Self::Deny(key, _)
+            | Self::Answer { key, .. }
+            | Self::Round { key, .. } => First::Row(key.clone()),
+            Self::Append(appending) => First::Append(appending.first()),
             Self::Expire(rows) | Self::Revoke { rows, .. } => First::Parked(rows.clone()),
             Self::Extend { key, by, .. } | Self::Commit { key, by, .. } => First::Task {
                 key: key.clone(),
@@ -88,7 +165,7 @@ impl Command {
         }
     }
 
-    fn decide(&self, locked: &mut Locked) -> Answer {
+    fn decide(&self, locked: &mut Locked, fleet: &super::fleet::Fleet) -> Answer {
         let graph = &mut locked.graph;
         match self {
             Self::Start if graph.run.status != RunStatus::Pending => {
@@ -103,20 +180,43 @@ impl Command {
                 Ok(()) => Answer::Ok,
                 Err(refusal) => Answer::Refused(refusal.code()),
             },
-            Self::Pause if graph.run.status != RunStatus::Running => {
-                Answer::Refused("not_pausable")
-            }
-            Self::Pause => {
-                graph.run.paused_at = Some(graph.now);
-                graph.set_run_status(RunStatus::Paused);
+            Self::Graceful => told(stop::graceful(graph), |r| r.code()),
+            Self::LongDrain => {
+                stop::force_drain(graph, LONGEST_DRAIN_MS);
                 Answer::Ok
             }
-            Self::Resume if graph.run.status != RunStatus::Paused => Answer::Refused("not_paused"),
-            Self::Resume => {
-                graph.run.paused_at = None;
-                graph.set_run_status(RunStatus::Running);
-                Answer::Ok
-            }
+            Self::Pause { force } => told(pause::pause(graph, *force), |r| r.code()),
+            Self::Resume => told(pause::resume(graph), |r| r.code()),
+            Self::Retry(key) => about(graph, key, |graph, no| {
+                told(repair::retry(graph, no), |r| r.code())
+            }),
+            Self::Abandon(key) => about(graph, key, |graph, no| {
+                told(repair::abandon(graph, no), |r| r.code())
+            }),
+            Self::Cancel(key) => about(graph, key, |graph, no| {
+                told(cancel::cancel(graph, no), |r| r.code())
+            }),
+            Self::Approve(key) => about(graph, key, |graph, no| {
+                told(approve::approve(graph, no, person()), |r| r.code())
+            }),
+            Self::Deny(key, reason) => about(graph, key, |graph, no| {
+                let denied = approve::deny(graph, no, person(), reason.as_deref());
+                told(denied, |r| r.code())
+            }),
+            Self::Answer { key, token, body } => about(graph, key, |graph, no| {
+                let request = resolve::Request {
+                    token: *token,
+                    by: Some(somebody()),
+                    submission: Submission::read(body),
+                    captures: Vec::new(),
+                };
+                match resolve::member(graph, no, &request) {
+                    Ok(no) => Answer::Task(no, TaskStatus::Queued),
+                    Err(refusal) => Answer::Refused(refusal.code()),
+                }
+            }),
+            Self::Append(appending) => appending.decide(locked, fleet),
+            Self::Round { key, fails } => about(graph, key, |graph, no| round(graph, no, *fails)),
             Self::Expire(rows) => {
                 Answer::Count(rows.iter().filter(|no| expire::expire(graph, **no)).count())
             }
@@ -174,6 +274,155 @@ impl Command {
     }
 }
 
+/// Does it to the row of that key.
+fn about(
+    graph: &mut Graph,
+    key: &TaskKey,
+    act: impl FnOnce(&mut Graph, TaskNo) -> Answer,
+) -> Answer {
+    match graph.task_by_key(key.as_str()).map(|t| t.no) {
+        Some(no) => act(graph, no),
+        None => Answer::Refused("not_found"),
+    }
+}
+
+fn told<R>(done: Result<(), R>, code: impl FnOnce(R) -> &'static str) -> Answer {
+    match done {
+        Ok(()) => Answer::Ok,
+        Err(refusal) => Answer::Refused(code(refusal)),
+    }
+}
+
+/// A worker takes a ready round of a running run; one that has it brings an answer or a failure.
+fn round(graph: &mut Graph, no: TaskNo, fails: bool) -> Answer {
+    let task = graph.task(no).expect("it was found");
+    if task.kind != TaskKind::Model {
+        return Answer::Refused("no_round");
+    }
+    let (now, generation) = (graph.now, task.generation);
+    match task.status {
+        TaskStatus::Queued if task.remaining == 0 && graph.run.status == RunStatus::Running => {
+            graph.write(no, |task| task.started_at = Some(now));
+            graph.set_status(no, TaskStatus::Running);
+            Answer::Ok
+        }
+        TaskStatus::Running if fails => {
+            graph.settle(
+                no,
+                TaskStatus::Failed,
+                Outcome::error("provider_error", None),
+            );
+            Answer::Ok
+        }
+        TaskStatus::Running => {
+            graph.settle(no, TaskStatus::Completed, Outcome::default());
+            let mut result = NewResult::empty(no, generation);
+            let block = Value::from([("type", "text".into()), ("text", "said".into())]);
+            let content = Value::Array(vec![block]).canonical();
+            result.content = Some(content.expect("storable"));
+            graph.store_result(result);
+            Answer::Ok
+        }
+        _ => Answer::Refused("no_round"),
+    }
+}
+
+impl Appending {
+    /// As the door reads a body.
+    pub(crate) fn new(
+        steps: Value,
+        resolves: Vec<(String, Object)>,
+        expected_revision: Option<i64>,
+        under: Option<String>,
+        seed: u64,
+    ) -> Option<Self> {
+        let is_empty = matches!(&steps, Value::Array(steps) if steps.is_empty());
+        let envelope = if is_empty && !resolves.is_empty() {
+            None
+        } else {
+            Some(Envelope::read(&steps).ok()?)
+        };
+        Some(Self {
+            steps,
+            envelope,
+            resolves,
+            expected_revision,
+            under,
+            seed,
+        })
+    }
+
+    /// As `commands::append` asks for it, with fewer spare keys.
+    fn first(&self) -> Append {
+        let named = self.envelope.iter().flat_map(|e| e.wants().keys.iter());
+        let named = named.map(|key| key.as_str().to_owned());
+        let leaves = self.envelope.as_ref().map_or(0, Envelope::leaves);
+        let minted = if leaves == 0 { 0 } else { leaves + 4 };
+        Append {
+            keys: named
+                .chain(self.resolves.iter().map(|r| r.0.clone()))
+                .collect(),
+            minted: i32::try_from(minted).expect("few"),
+            receipt: self.under.clone(),
+        }
+    }
+
+    fn fingerprint(&self) -> Vec<u8> {
+        let text = (&self.steps, &self.resolves, self.expected_revision);
+        crate::engine::mint::token_digest(&format!("{text:?}")).to_vec()
+    }
+
+    fn decide(&self, locked: &mut Locked, fleet: &super::fleet::Fleet) -> Answer {
+        if let Some(key) = &self.under {
+            let new = locked.graph.changes.receipts.iter().find(|r| r.key == *key);
+            let new = new.map(|r| (r.fingerprint.clone(), r.body.as_str().to_owned()));
+            let kept = new.or_else(|| locked.receipts.get(key).cloned());
+            if let Some((fingerprint, receipt)) = kept {
+                if fingerprint != self.fingerprint() {
+                    return Answer::Refused("idempotency_envelope_mismatch");
+                }
+                let replayed = true;
+                return Answer::Appended(Box::new(Accepted { receipt, replayed }));
+            }
+        }
+        let resolves = self.resolves.iter().map(|(task, body)| append::Resolve {
+            task: task.clone(),
+            submission: Submission::read(body),
+        });
+        let request = append::Request {
+            envelope: self.envelope.clone(),
+            expected_revision: self.expected_revision,
+            resolves: resolves.collect(),
+            by: somebody(),
+        };
+        let runners = envelopes::runners(fleet);
+        let mut door = Facts::create(crate::domain::steps::PromptMechanism::Raw);
+        if let Some(envelope) = &self.envelope {
+            envelopes::routes(&mut door, envelope, &runners);
+        }
+        let mut mint = Mint::seeded(self.seed);
+        let graph = &mut locked.graph;
+        match append::append(graph, &request, &door, &runners, &mut mint) {
+            Err(refusal) => Answer::Refused(refusal.code()),
+            Ok(made) => {
+                let keys = made.compiled.iter().flat_map(|c| c.accepted_task_keys());
+                let keys: Vec<&str> = keys.map(TaskKey::as_str).collect();
+                let (answer, revision) = (&made.deliverable, made.revision);
+                let text = format!("{keys:?} {answer:?} {revision} {:?}", made.tokens);
+                let body = Value::from(text).canonical().expect("storable");
+                let receipt = body.as_str().to_owned();
+                graph.changes.receipts.push(Receipt {
+                    key: self.under.clone().unwrap_or_else(|| mint.base62(36)),
+                    fingerprint: self.fingerprint(),
+                    body: Canonical::trusted(receipt.clone()),
+                });
+                let replayed = false;
+                Answer::Appended(Box::new(Accepted { receipt, replayed }))
+            }
+        }
+    }
+}
+
 /// What a transaction came to: its commands' answers, and after which item each was at rest.
 #[derive(Debug, Clone)]
 pub(crate) struct Done {
@@ -199,13 +448,9 @@ impl Db {
     ) -> Result<Done, String> {
         let mut beside = Some(beside);
         for _ in 0..=RETRIES {
-            let (locked, mut done, pause) = self.decide(commands)?;
+            let (locked, mut done) = self.decide(commands)?;
             if let Some(beside) = beside.take() {
                 beside(self);
-            }
-            if pause > 0 {
-                // A resume is a command of its own: nothing of its transaction looked at a park.
-                self.pay_clock_debt(pause);
             }
             match self.apply(locked) {
                 Err(fault) if fault == AGAIN => continue,
@@ -221,43 +466,36 @@ impl Db {
         Err(AGAIN.to_owned())
     }
 
-    /// Decides the commands one after another, each carried to rest; and by how much clocks move.
-    fn decide(&mut self, commands: &[Command]) -> Result<(Locked, Done, i64), String> {
+    /// Decides the commands one after another, each carried to rest.
+    fn decide(&mut self, commands: &[Command]) -> Result<(Locked, Done), String> {
         let firsts: Vec<First> = commands.iter().map(Command::first).collect();
         let mut locked = self.lock(&firsts);
         let mut done = Done {
             answers: Vec::new(),
             told: Vec::new(),
         };
-        let mut pause = 0;
         for command in commands {
-            let paused_at = locked.graph.run.paused_at;
-            done.answers.push(command.decide(&mut locked));
-            if let (Command::Resume, Some(Answer::Ok)) = (command, done.answers.last()) {
-                let now = locked.graph.now;
-                pause += paused_at.map_or(0, |at| (now - at).num_milliseconds());
-            }
+            done.answers.push(command.decide(&mut locked, &self.fleet));
             self.rest(&mut locked)?;
             done.told.push(locked.graph.run.event_seq);
         }
-        Ok((locked, done, pause))
+        Ok((locked, done))
     }
 
     fn rest(&mut self, locked: &mut Locked) -> Result<(), String> {
         let limit = 16 + 4 * self.world.tasks.len();
+        let mut asked = None;
         for _ in 0..limit {
-            match locked.graph.advance() {
-                None => return Ok(()),
-                Some(want) => self.load(locked, &want),
+            let Some(want) = locked.graph.advance() else {
+                return Ok(());
+            };
+            if asked.as_ref() == Some(&want) {
+                return Err(format!("{want:?} has no rows"));
             }
+            self.load(locked, &want);
+            asked = Some(want);
         }
         Err(format!("no rest after {limit} loads"))
-    }
-
-    fn pay_clock_debt(&mut self, pause_ms: i64) {
-        for no in self.world.parks.iter().map(|p| p.task).collect::<Vec<_>>() {
-            self.delay(no, pause_ms);
-        }
     }
 
     /// One command, refused or not.

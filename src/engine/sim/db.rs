@@ -11,10 +11,14 @@ use std::sync::Arc;
 use super::fleet::Fleet;
 use crate::domain::event::Event;
 use crate::domain::hint::Hint;
-use crate::domain::words::{ParkKind, RunStatus};
+use crate::domain::json::{Value, parse};
+use crate::domain::words::{
+    AttentionReason, EdgeState, Mark, ParkKind, RunStatus, TaskKind, TaskStatus,
+};
 use crate::domain::{ExecutorId, TaskKey, TaskNo, Timestamp};
+use crate::engine::approval::Rules;
 use crate::engine::claim;
-use crate::engine::facts::{Caller, LiveClaim, Park, Task};
+use crate::engine::facts::{Caller, Edge, LiveClaim, Park, Rest, Seen, Selection, Task};
 use crate::engine::graph::{Graph, Want};
 use crate::engine::invariants::{Item, Narrated, StoredResult, World};
 
@@ -26,7 +30,34 @@ pub(crate) enum First {
     Parked(Vec<TaskNo>),
     OpenRows,
     Ready(usize),
+    Row(TaskKey),
+    Repair(TaskKey),
+    Branch(TaskKey),
+    Append(Append),
 }
+
+/// As `store::Append`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Append {
+    pub(crate) keys: Vec<String>,
+    pub(crate) minted: i32,
+    pub(crate) receipt: Option<String>,
+}
+
+/// A row's stored bodies.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Bodies {
+    pub(crate) digest: Option<[u8; 32]>,
+    pub(crate) content: Option<String>,
+    pub(crate) structured: Option<String>,
+    pub(crate) selection: Option<String>,
+}
+
+/// What a row was authored with: a call's input, what the other verbs say.
+pub(crate) type Authored = (Option<String>, Option<String>);
+
+/// A receipt as it is kept: fingerprint and body.
+pub(crate) type Kept = (Vec<u8>, String);
 
 /// How much was handed out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,6 +73,7 @@ pub(crate) struct Reads {
 struct Beside {
     claim_key: Option<Vec<u8>>,
     due_at: Option<Timestamp>,
+    frozen: bool,
 }
 
 /// The rows.
@@ -63,9 +95,17 @@ pub(crate) struct Db {
     pub(crate) events: Vec<Event>,
     pub(crate) keeps_events: bool,
     beside: BTreeMap<TaskNo, Beside>,
+    /// Outgoing edges by row, in the order of their heads.
     out: Arc<BTreeMap<TaskNo, Vec<usize>>>,
+    /// Incoming edges by row.
+    into: Arc<BTreeMap<TaskNo, Vec<usize>>>,
     keys: Arc<BTreeMap<TaskKey, TaskNo>>,
-    results: BTreeMap<(TaskNo, i32), Option<[u8; 32]>>,
+    pub(crate) authored: Arc<BTreeMap<TaskNo, Authored>>,
+    pub(crate) rules: Option<Arc<Rules>>,
+    /// Parked observations: what they observe, and they.
+    waits: BTreeSet<(TaskNo, TaskNo)>,
+    receipts: BTreeMap<String, Kept>,
+    results: BTreeMap<(TaskNo, i32), Bodies>,
 }
 
 /// The fault of a transaction whose parks were claimed or recovered under its hands: it is decided
@@ -77,6 +117,7 @@ pub(crate) struct Locked {
     pub(crate) graph: Graph,
     pub(crate) callers: BTreeMap<ExecutorId, Caller>,
     pub(crate) digests: BTreeMap<TaskNo, Vec<u8>>,
+    pub(crate) receipts: BTreeMap<String, Kept>,
 }
 
 /// A park that a claim wants to take, as it was judged.
@@ -93,8 +134,10 @@ pub(crate) struct Taking {
 impl Db {
     pub(crate) fn new(world: World, fleet: Fleet) -> Self {
         let mut out: BTreeMap<TaskNo, Vec<usize>> = BTreeMap::new();
+        let mut into: BTreeMap<TaskNo, Vec<usize>> = BTreeMap::new();
         for (at, edge) in world.edges.iter().enumerate() {
             out.entry(edge.from).or_default().push(at);
+            into.entry(edge.to).or_default().push(at);
         }
         for list in out.values_mut() {
             list.sort_by_key(|at| world.edges[*at].to);
@@ -111,7 +154,12 @@ impl Db {
             keeps_events: false,
             beside: BTreeMap::new(),
             out: Arc::new(out),
+            into: Arc::new(into),
             keys: Arc::new(keys),
+            authored: Arc::default(),
+            rules: None,
+            waits: BTreeSet::new(),
+            receipts: BTreeMap::new(),
             results: BTreeMap::new(),
         }
     }
@@ -161,6 +209,7 @@ impl Db {
             graph: Graph::new(self.world.run.clone(), self.world.now),
             callers: BTreeMap::new(),
             digests: BTreeMap::new(),
+            receipts: BTreeMap::new(),
         };
         let (mut parked, mut open, mut keys, mut limit) =
             (BTreeSet::new(), 0, Vec::new(), Vec::new());
@@ -177,6 +226,10 @@ impl Db {
                 First::Parked(nos) => parked.extend(nos.iter().copied()),
                 First::OpenRows => open += 1,
                 First::Ready(n) => limit.push(*n),
+                First::Row(key) => keys.extend(self.keys.get(key)),
+                First::Repair(key) => self.load_repair(&mut locked, key),
+                First::Branch(key) => self.load_branch(&mut locked, key),
+                First::Append(append) => self.load_standing(&mut locked, append),
             }
         }
         self.slice(&mut locked, &parked.into_iter().collect::<Vec<_>>(), false);
@@ -194,13 +247,208 @@ impl Db {
         locked
     }
 
-    fn ready_rows(&self, limit: usize) -> Vec<TaskNo> {
-        use crate::domain::words::TaskStatus::Queued;
-        let ready = self
-            .world
-            .tasks
+    fn edges_at<'d>(
+        &'d self,
+        index: &'d BTreeMap<TaskNo, Vec<usize>>,
+        no: TaskNo,
+    ) -> impl Iterator<Item = &'d Edge> {
+        let at = index.get(&no).into_iter().flatten();
+        at.map(|at| &self.world.edges[*at])
+    }
+
+    fn out_of(&self, no: TaskNo) -> impl Iterator<Item = &Edge> {
+        self.edges_at(&self.out, no)
+    }
+
+    fn into_of(&self, no: TaskNo) -> impl Iterator<Item = &Edge> {
+        self.edges_at(&self.into, no)
+    }
+
+    /// Rows reached from these, as stored states say.
+    fn reach(&self, from: &[TaskNo], goes: impl Fn(&Edge, &Task) -> bool) -> Vec<TaskNo> {
+        let mut seen: BTreeSet<TaskNo> = from.iter().copied().collect();
+        let mut todo: Vec<TaskNo> = from.to_vec();
+        while let Some(no) = todo.pop() {
+            for edge in self.out_of(no) {
+                if goes(edge, self.task(edge.to)) && seen.insert(edge.to) {
+                    todo.push(edge.to);
+                }
+            }
+        }
+        seen.into_iter().collect()
+    }
+
+    /// `run_tx.load_repair` and `run_tx.load_repair_into`.
+    fn load_repair(&mut self, locked: &mut Locked, key: &TaskKey) {
+        let Some(no) = self.keys.get(key).copied() else {
+            return;
+        };
+        let focus = self.reach(&[no], |edge, head| {
+            edge.state == EdgeState::Skip && head.status == TaskStatus::Skipped
+        });
+        self.slice(locked, &focus, false);
+        self.put_into(locked, &focus);
+    }
+
+    /// `run_tx.load_branch` and `run_tx.load_branch_into`.
+    fn load_branch(&mut self, locked: &mut Locked, key: &TaskKey) {
+        let Some(no) = self.keys.get(key).copied() else {
+            return;
+        };
+        let focus = self.reach(&[no], |edge, head| {
+            edge.structural && head.mark != Some(Mark::Round) && head.kind != TaskKind::Join
+        });
+        self.slice(locked, &focus, false);
+        self.put_into(locked, &focus);
+    }
+
+    fn put_into(&mut self, locked: &mut Locked, focus: &[TaskNo]) {
+        for no in focus {
+            let tails: Vec<_> = self.into_of(*no).map(|e| (e.from, e.state)).collect();
+            self.reads.rows += tails.len().max(1);
+            locked.graph.put_into(*no, tails);
+        }
+    }
+
+    /// `run_tx.load_standing` and `run_tx.load_receipts`.
+    fn load_standing(&mut self, locked: &mut Locked, append: &Append) {
+        let run = &self.world.run;
+        let mut named: BTreeSet<TaskNo> = run
+            .deliverable
+            .into_iter()
+            .chain(run.mainline_tail)
+            .collect();
+        named.extend(append.keys.iter().filter_map(|key| self.no(key)));
+        for verb in ["tool", "model", "ask", "wait", "parallel"] {
+            let keys = (1..=append.minted).map(|n| format!("s{}-{verb}-{n}", run.revision + 1));
+            named.extend(keys.filter_map(|key| self.no(&key)));
+        }
+        let focus = self.with_tips(named);
+        self.put_rows(locked, &focus);
+        let kept = append
+            .receipt
+            .as_ref()
+            .and_then(|key| Some((key.clone(), self.receipts.get(key)?.clone())));
+        locked.receipts.extend(kept);
+    }
+
+    fn with_tips(&self, named: BTreeSet<TaskNo>) -> BTreeSet<TaskNo> {
+        let tips: Vec<TaskNo> = named.iter().map(|no| self.task(*no).tip).collect();
+        named.into_iter().chain(tips).collect()
+    }
+
+    /// `rows_tail!`: rows with their parks, without edges.
+    fn put_rows(&mut self, locked: &mut Locked, focus: &BTreeSet<TaskNo>) {
+        for no in focus {
+            self.reads.rows += 1;
+            if let Some(park) = self.park(*no) {
+                locked.graph.put_park(park.clone());
+            }
+            locked.graph.put_task(self.task(*no).clone());
+        }
+    }
+
+    /// The focus of `run_tx.load_arms`.
+    fn arms(&self, barriers: &[TaskNo]) -> Vec<TaskNo> {
+        let mut seen: BTreeSet<(TaskNo, Vec<TaskNo>)> =
+            barriers.iter().map(|no| (*no, vec![*no])).collect();
+        let mut todo: Vec<(TaskNo, Vec<TaskNo>)> = seen.iter().cloned().collect();
+        while let Some((no, inside)) = todo.pop() {
+            for edge in self.into_of(no).filter(|e| e.structural) {
+                let tail = self.task(edge.from);
+                let Some(at) = inside.iter().position(|i| Some(*i) == tail.barrier) else {
+                    continue;
+                };
+                let mut within = inside[..=at].to_vec();
+                if tail.kind == TaskKind::Join {
+                    within.push(tail.no);
+                }
+                let next = (tail.no, within);
+                if seen.insert(next.clone()) {
+                    todo.push(next);
+                }
+            }
+        }
+        let focus: BTreeSet<TaskNo> = seen.into_iter().map(|(no, _)| no).collect();
+        focus.into_iter().collect()
+    }
+
+    /// A settled barrier's stored snapshot.
+    pub(crate) fn selection(&self, no: TaskNo) -> Option<Selection> {
+        let text = self.bodies(no)?.selection.clone()?;
+        let value = parse(text.as_bytes()).expect("stored texts are JSON");
+        let keys = value
+            .get("selected")
+            .and_then(Value::as_array)
+            .unwrap_or_default();
+        let keys = keys.iter().filter_map(Value::as_str);
+        let selected = keys.map(|k| TaskKey::trusted(k.to_owned())).collect();
+        Some(Selection { selected, text })
+    }
+
+    pub(crate) fn bodies(&self, no: TaskNo) -> Option<&Bodies> {
+        self.results.get(&(no, self.task(no).generation))
+    }
+
+    /// `run_tx.load_observed` and `run_tx.load_bodies`.
+    fn load_observed(&mut self, locked: &mut Locked, nos: &[TaskNo]) {
+        let named = self.with_tips(nos.iter().copied().collect());
+        let mut focus = named.clone();
+        for no in named
             .iter()
-            .filter(|t| t.status == Queued && t.remaining == 0);
+            .filter(|no| self.task(**no).kind == TaskKind::Join)
+        {
+            let keys = self.selection(*no).map_or_else(Vec::new, |s| s.selected);
+            let chosen: BTreeSet<TaskNo> = keys
+                .iter()
+                .filter_map(|key| self.no(key.as_str()))
+                .collect();
+            focus.extend(self.with_tips(chosen));
+        }
+        self.put_rows(locked, &focus);
+        for no in &focus {
+            self.reads.rows += 1;
+            if let Some(selection) = self.selection(*no) {
+                locked.graph.put_arms(&[], vec![(*no, selection)]);
+            }
+            let bodies = self.bodies(*no).cloned().unwrap_or_default();
+            let (tool_input, definition) = self.authored.get(no).cloned().unwrap_or_default();
+            locked.graph.put_seen(
+                *no,
+                Seen {
+                    content: bodies.content,
+                    structured: bodies.structured,
+                    tool_input,
+                    definition,
+                },
+            );
+        }
+    }
+
+    /// `run_tx.load_rests`: a few unclaimed parks of each kind but approvals.
+    fn rests(&self, most: usize) -> Vec<(TaskNo, Rest)> {
+        let mut found = Vec::new();
+        for (kind, rest) in [
+            (ParkKind::ToolCall, Rest::Unclaimed),
+            (ParkKind::Ask, Rest::Question),
+            (ParkKind::Wait, Rest::Wait),
+        ] {
+            let parks = self
+                .world
+                .parks
+                .iter()
+                .filter(|p| p.kind == kind && p.claim.is_none());
+            found.extend(parks.take(most).map(|p| (p.task, rest)));
+        }
+        found
+    }
+
+    fn ready_rows(&self, limit: usize) -> Vec<TaskNo> {
+        let ready = self.world.tasks.iter().filter(|t| {
+            t.status == TaskStatus::Queued
+                && t.remaining == 0
+                && matches!(t.kind, TaskKind::Tool | TaskKind::Await)
+        });
         ready.map(|t| t.no).take(limit).collect()
     }
 
@@ -231,22 +479,88 @@ impl Db {
                     locked.graph.put_failures(self.world.failures.clone());
                 }
             }
+            Want::Into(nos) => {
+                let nos: BTreeSet<TaskNo> = nos.iter().copied().collect();
+                self.put_into(locked, &nos.into_iter().collect::<Vec<_>>());
+            }
+            Want::Arms(nos) => {
+                locked.graph.put_arms(nos, Vec::new());
+                let focus = self.arms(nos);
+                self.slice(locked, &focus, false);
+                let tails: Vec<TaskNo> = nos
+                    .iter()
+                    .flat_map(|no| self.into_of(*no))
+                    .map(|e| e.from)
+                    .collect();
+                let chosen: Vec<_> = tails
+                    .iter()
+                    .filter_map(|no| Some((*no, self.selection(*no)?)))
+                    .collect();
+                self.reads.rows += chosen.len();
+                locked.graph.put_arms(&[], chosen);
+            }
+            Want::Parks(nos) => {
+                let parks: Vec<Park> = nos
+                    .iter()
+                    .filter_map(|no| self.park(*no).cloned())
+                    .collect();
+                self.reads.rows += parks.len();
+                locked.graph.put_locked_parks(nos, parks);
+                self.slice(locked, nos, false);
+            }
+            Want::Rests(most) => {
+                let found = self.rests(*most);
+                self.reads.rows += found.len();
+                locked.graph.put_rests(found);
+            }
+            Want::Resting(reason) => {
+                locked.graph.put_resting(*reason);
+                let kind = match reason {
+                    AttentionReason::AwaitingHuman => ParkKind::Ask,
+                    _ => ParkKind::Approval,
+                };
+                let parks = self.world.parks.iter().filter(|p| p.kind == kind);
+                let focus: BTreeSet<TaskNo> = parks.map(|p| p.task).collect();
+                self.put_rows(locked, &focus);
+            }
+            Want::Host => {
+                self.reads.rows += 1;
+                locked.graph.put_host(self.fleet.host());
+            }
+            Want::Rules(nos) => {
+                let input = |no: &TaskNo| {
+                    let text = self.authored.get(no).and_then(|a| a.0.as_deref());
+                    let value = parse(text.unwrap_or("{}").as_bytes());
+                    (*no, value.expect("stored texts are JSON"))
+                };
+                let inputs = nos.iter().map(input).collect::<Vec<_>>();
+                self.reads.rows += inputs.len();
+                locked
+                    .graph
+                    .put_rules(self.rules.clone().unwrap_or_default(), inputs);
+            }
+            Want::Watchers(nos) => {
+                let lowest = TaskNo(i32::MIN);
+                let of = |no: TaskNo| {
+                    let waits = self.waits.range((no, lowest)..);
+                    waits.take_while(move |(of, _)| *of == no)
+                };
+                let waits = nos.iter().flat_map(|no| of(*no));
+                let waits: Vec<TaskNo> = waits.map(|(_, wait)| *wait).collect();
+                self.slice(locked, &waits, false);
+                for wait in waits {
+                    locked.graph.watch(wait);
+                }
+            }
+            Want::Observed(nos) => self.load_observed(locked, nos),
         }
     }
 
     /// The focus of `run_tx.load_downstream`: stored states decide, not what this transaction did.
     fn downstream(&self, from: &[TaskNo]) -> Vec<TaskNo> {
-        let mut seen: BTreeSet<TaskNo> = from.iter().copied().collect();
-        let mut todo: Vec<TaskNo> = from.to_vec();
-        while let Some(no) = todo.pop() {
-            for at in self.out.get(&no).into_iter().flatten() {
-                let to = self.world.edges[*at].to;
-                if self.task(to).status.is_unstarted() && seen.insert(to) {
-                    todo.push(to);
-                }
-            }
-        }
-        seen.into_iter().collect()
+        self.reach(from, |_, head| {
+            head.status.is_unstarted() && head.kind != TaskKind::Join
+        })
     }
 
     /// A focus with the heads of its outgoing edges: `slice_tail!` and `RunTx::take_slice`.
@@ -285,8 +599,8 @@ impl Db {
 
     fn stored_digest(&self, task: &Task) -> Option<Vec<u8>> {
         task.completed_at?;
-        let digest = self.results.get(&(task.no, task.generation))?;
-        digest.map(|d| d.to_vec())
+        let bodies = self.results.get(&(task.no, task.generation))?;
+        bodies.digest.map(|d| d.to_vec())
     }
 
     // ---------------------------------------------------------------- applying
@@ -301,6 +615,7 @@ impl Db {
         self.claims_are_as_judged(&graph)?;
         if !graph.changes.is_empty() {
             self.version += 1;
+            self.apply_births(&graph)?;
             self.apply_tasks(&graph)?;
             self.apply_parks(&graph)?;
             self.apply_bodies(&graph)?;
@@ -326,6 +641,62 @@ impl Db {
         Ok(())
     }
 
+    /// Rows as they were born, edges as they stand.
+    fn apply_births(&mut self, graph: &Graph) -> Result<(), String> {
+        for (no, new) in &graph.changes.tasks_new {
+            if row(*no) != self.world.tasks.len() {
+                return Err(format!(
+                    "row {} is born behind {}",
+                    no.0,
+                    self.world.tasks.len()
+                ));
+            }
+            let twice = Arc::make_mut(&mut self.keys).insert(new.task.key.clone(), *no);
+            if twice.is_some() {
+                return Err(format!("a second row {}", new.task.key));
+            }
+            if new.task.status != TaskStatus::Queued {
+                return Err(format!(
+                    "{} is born {}: not written",
+                    new.task.key, new.task.status
+                ));
+            }
+            let text = |c: &Option<crate::domain::json::Canonical>| {
+                c.as_ref().map(|c| c.as_str().to_owned())
+            };
+            let authored = (text(&new.tool_input), text(&new.definition));
+            Arc::make_mut(&mut self.authored).insert(*no, authored);
+            self.world.tasks.push(new.task.clone());
+        }
+        for (from, to) in &graph.changes.edges_new {
+            let edge = *graph
+                .edge(*from, *to)
+                .ok_or(format!("edge {}→{} born unloaded", from.0, to.0))?;
+            let at = self.world.edges.len();
+            self.world.edges.push(edge);
+            let edges = &self.world.edges;
+            let list = Arc::make_mut(&mut self.out).entry(*from).or_default();
+            match list.binary_search_by_key(to, |at| edges[*at].to) {
+                Ok(_) => return Err(format!("a second edge {}→{}", from.0, to.0)),
+                Err(place) => list.insert(place, at),
+            }
+            Arc::make_mut(&mut self.into)
+                .entry(*to)
+                .or_default()
+                .push(at);
+        }
+        for receipt in &graph.changes.receipts {
+            let kept = (
+                receipt.fingerprint.clone(),
+                receipt.body.as_str().to_owned(),
+            );
+            if self.receipts.insert(receipt.key.clone(), kept).is_some() {
+                return Err(format!("a second receipt under {}", receipt.key));
+            }
+        }
+        Ok(())
+    }
+
     fn apply_tasks(&mut self, graph: &Graph) -> Result<(), String> {
         for no in &graph.changes.tasks {
             let new = graph
@@ -336,6 +707,10 @@ impl Db {
             stored.status = new.status;
             stored.generation = new.generation;
             stored.remaining = new.remaining;
+            if let (Some(join), Some(new)) = (&mut stored.join, new.join) {
+                join.successes = new.successes;
+                join.pending = new.pending;
+            }
             stored.addressed = new.addressed;
             stored.approval = new.approval;
             stored.started_at = new.started_at;
@@ -372,7 +747,22 @@ impl Db {
     }
 
     fn apply_parks(&mut self, graph: &Graph) -> Result<(), String> {
+        let frozen = graph.run.status == RunStatus::Paused;
+        if let Some(clocks) = graph.changes.clocks {
+            let later = chrono::TimeDelta::microseconds(clocks.later_us);
+            for park in &mut self.world.parks {
+                park.deadline_at += later;
+                let beside = self.beside.entry(park.task).or_default();
+                beside.frozen = frozen;
+                beside.due_at = beside.due_at.map(|at| at + later);
+            }
+        }
         for no in &graph.changes.parks_gone {
+            if let Some(observed) = graph.task(*no).and_then(|t| t.observes)
+                && !self.waits.remove(&(observed, *no))
+            {
+                return Err(format!("no wait of {} to end", no.0));
+            }
             let at = self.world.parks.binary_search_by_key(no, |p| p.task);
             self.world
                 .parks
@@ -388,6 +778,10 @@ impl Db {
                 return Err(format!("the park of {} is born claimed: not written", no.0));
             }
             self.insert_park(park.clone());
+            self.beside.entry(*no).or_default().frozen = frozen;
+            if let Some(observed) = graph.task(*no).and_then(|t| t.observes) {
+                self.waits.insert((observed, *no));
+            }
         }
         for (no, earlier) in &graph.changes.parks_moved {
             let moved = graph
@@ -416,6 +810,7 @@ impl Db {
         let beside = Beside {
             claim_key: None,
             due_at: Some(due_at),
+            frozen: false,
         };
         self.beside.insert(no, beside);
     }
@@ -426,8 +821,18 @@ impl Db {
                 task: result.task,
                 generation: result.generation,
                 digest: result.digest,
+                selection: result.selection.clone(),
             };
-            let twice = self.results.insert((new.task, new.generation), new.digest);
+            let text = |c: &Option<crate::domain::json::Canonical>| {
+                c.as_ref().map(|c| c.as_str().to_owned())
+            };
+            let bodies = Bodies {
+                digest: result.digest,
+                content: text(&result.content),
+                structured: text(&result.structured),
+                selection: result.selection.clone(),
+            };
+            let twice = self.results.insert((new.task, new.generation), bodies);
             if twice.is_some() {
                 return Err(format!("a second result of {}", new.task.0));
             }
@@ -479,6 +884,16 @@ impl Db {
     fn compare(&self, graph: &Graph) -> Result<(), String> {
         if graph.run != self.world.run {
             return Err(format!("the run was changed unwritten: {:?}", graph.run));
+        }
+        let frozen = self.world.run.status == RunStatus::Paused;
+        for park in &self.world.parks {
+            if self
+                .beside
+                .get(&park.task)
+                .is_some_and(|b| b.frozen != frozen)
+            {
+                return Err(format!("the clock of {} stands: {}", park.task.0, !frozen));
+            }
         }
         for task in graph.tasks() {
             if task != self.task(task.no) {
@@ -581,24 +996,11 @@ impl Db {
         }
     }
 
-    /// Moves a park's clock by a pause, as a resume will.
-    pub(crate) fn delay(&mut self, no: TaskNo, ms: i64) {
-        if let Some(park) = self.park_mut(no) {
-            park.deadline_at = crate::domain::time::plus_ms(park.deadline_at, ms);
-        }
-        if let Some(due_at) = self.beside.get_mut(&no).and_then(|b| b.due_at.as_mut()) {
-            *due_at = crate::domain::time::plus_ms(*due_at, ms);
-        }
-    }
-
     /// The sweeper's scan: parks whose `due_at` has come, while their clocks run. What the
     /// scan sees may be stale when it is acted on.
     pub(crate) fn due(&self) -> Vec<TaskNo> {
-        if self.world.run.status == RunStatus::Paused {
-            return Vec::new();
-        }
         let due = |no: &TaskNo| {
-            let beside = self.beside.get(no);
+            let beside = self.beside.get(no).filter(|b| !b.frozen);
             beside
                 .and_then(|b| b.due_at)
                 .is_some_and(|d| d <= self.world.now)

@@ -1,5 +1,6 @@
-//! Random envelopes of what the doors offer (tools in sequences and `all` fans, nested, with
-//! `after` and policies), through the real compiler; and the runs that are born of them.
+//! Random envelopes of what the doors offer (calls, rounds, questions, observations, detached work;
+//! sequences, `all` fans and races, nested, with `after`, `results` and policies), through the real
+//! compiler; and the runs that are born of them.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,12 @@ use crate::domain::json::{Object, Value};
 use crate::domain::steps::PromptMechanism;
 use crate::domain::words::{ApprovalMode, ExecutorKind, RunStatus};
 use crate::domain::{AccountId, ExecutorId, PublicId, RunId, TaskNo, Timestamp, WorkspaceId};
-use crate::engine::author::{self, Placed};
+use crate::engine::approval::Rules;
+use crate::engine::author::{self, Births, Placed};
 use crate::engine::compile::{self, Envelope, Facts, RouteVerdict};
 use crate::engine::facts::{Counts, Run};
-use crate::engine::invariants::{Item, Narrated, World};
+use crate::engine::invariants::{Item, Narrated, World, recount};
+use crate::engine::mint::token_digest;
 
 /// A small generator: the same numbers for the same seed, cheap without optimisation.
 #[derive(Debug, Clone)]
@@ -77,34 +80,64 @@ pub(crate) fn fleet() -> Fleet {
 }
 
 /// The runners of [`fleet`], by public id.
-fn runners(fleet: &Fleet) -> BTreeMap<PublicId, ExecutorId> {
+pub(crate) fn runners(fleet: &Fleet) -> BTreeMap<PublicId, ExecutorId> {
     let runners = fleet.machines.iter();
     let runners = runners.filter(|m| m.caller.executor.kind == ExecutorKind::Runner);
     runners.map(|m| (m.caller.public_id, m.caller.id)).collect()
 }
 
+/// What a random envelope is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Palette {
+    /// Races beside `all` fans.
+    pub(crate) races: bool,
+    /// Model rounds.
+    pub(crate) rounds: bool,
+    /// Questions and observations.
+    pub(crate) awaits: bool,
+    /// Work that its envelope does not wait for.
+    pub(crate) detached: bool,
+}
+
 struct Writer<'a> {
     dice: &'a mut Dice,
     fleet: &'a Fleet,
+    palette: Palette,
     left: usize,
     keys: usize,
+    /// What a written key begins with.
+    prefix: char,
+    /// Keys of earlier leaves and races, but of races that are still being written.
     named: Vec<String>,
 }
 
-/// Random steps: at most `most` of them.
-pub(crate) fn steps(dice: &mut Dice, most: usize, fleet: &Fleet) -> Value {
+/// Random steps: at most `most` of them. Keys begin with `prefix`; `named` are keys that the run
+/// has already.
+pub(crate) fn steps(
+    dice: &mut Dice,
+    most: usize,
+    fleet: &Fleet,
+    palette: Palette,
+    prefix: char,
+    named: Vec<String>,
+) -> Value {
     let mut writer = Writer {
         dice,
         fleet,
+        palette,
         left: most - 1,
         keys: 0,
-        named: Vec::new(),
+        prefix,
+        named,
     };
     let mut steps = Vec::new();
     while writer.left > 0 {
         steps.push(writer.step(0));
     }
+    let palette = writer.palette;
+    writer.palette.detached = false;
     steps.push(writer.leaf());
+    writer.palette = palette;
     Value::Array(steps)
 }
 
@@ -120,6 +153,7 @@ impl Writer<'_> {
 
     fn fan(&mut self, depth: usize) -> Value {
         let members = 1 + self.dice.below(5);
+        let is_race = self.palette.races && !self.dice.one_in(3);
         let mut parallel = Vec::new();
         for _ in 0..members {
             if self.left == 0 {
@@ -141,16 +175,80 @@ impl Writer<'_> {
                 _ => Value::Array(sequence),
             });
         }
-        Value::from([("parallel", Value::Array(parallel))])
+        let mut group = Object::new();
+        let count = parallel.len();
+        group.insert("parallel".into(), Value::Array(parallel));
+        if is_race {
+            self.race(&mut group, count);
+        }
+        Value::Object(group)
+    }
+
+    fn race(&mut self, group: &mut Object, members: usize) {
+        let until = if self.dice.one_in(3) {
+            let k = 1 + self.dice.below(members);
+            i64::try_from(k).expect("few").into()
+        } else {
+            "any".into()
+        };
+        group.insert("until".into(), until);
+        if self.dice.one_in(3) {
+            let word = *self.dice.of(&["cancel", "run_out"]);
+            group.insert("losers".into(), word.into());
+        }
+        if self.dice.one_in(3) {
+            let word = *self.dice.of(&["absorb", "propagate", "halt"]);
+            group.insert("on_failure".into(), word.into());
+        }
+        if self.dice.one_in(2) {
+            let key = self.key();
+            group.insert("key".into(), key.as_str().into());
+            self.named.push(key);
+        }
+    }
+
+    fn key(&mut self) -> String {
+        self.keys += 1;
+        format!("{}{}", self.prefix, self.keys)
     }
 
     fn leaf(&mut self) -> Value {
+        let awaits = self.palette.awaits && self.dice.one_in(5);
+        let rounds = self.palette.rounds && self.dice.one_in(4);
+        let mut members = Object::new();
+        let verb = if awaits && !self.named.is_empty() && self.dice.one_in(2) {
+            let target = self.dice.of(&self.named).clone();
+            members.insert("task".into(), target.into());
+            "wait"
+        } else if awaits {
+            members.insert("prompt".into(), "sure?".into());
+            "ask"
+        } else if rounds {
+            members.insert("prompt".into(), "go on".into());
+            members.insert("model".into(), Value::from([("model", "dev/m1".into())]));
+            if !self.named.is_empty() && self.dice.one_in(3) {
+                let name = self.dice.of(&self.named).clone();
+                members.insert("results".into(), Value::Array(vec![name.into()]));
+            }
+            "model"
+        } else {
+            self.call(&mut members);
+            "tool"
+        };
+        if awaits && self.dice.one_in(3) {
+            let ms = *self.dice.of(&[500_i64, 20_000, 604_800_000]);
+            members.insert("timeout_ms".into(), ms.into());
+        }
+        self.common(&mut members);
+        Value::from([(verb, Value::Object(members))])
+    }
+
+    fn call(&mut self, members: &mut Object) {
         let tool = if self.dice.one_in(40) {
             TOOLS[5]
         } else {
             TOOLS[self.dice.below(5)]
         };
-        let mut members: Object = Object::new();
         members.insert("name".into(), tool.into());
         if tool == "shell" || (tool == "read" && self.dice.one_in(8)) {
             let targets: Vec<PublicId> = runners(self.fleet).into_keys().collect();
@@ -164,6 +262,12 @@ impl Writer<'_> {
         if self.dice.one_in(3) {
             let ms = *self.dice.of(&[500_i64, 20_000, 120_000, 604_800_000]);
             members.insert("timeout_ms".into(), ms.into());
+        }
+    }
+
+    fn common(&mut self, members: &mut Object) {
+        if self.palette.detached && self.dice.one_in(7) {
+            members.insert("detached".into(), true.into());
         }
         if self.dice.one_in(2) {
             let word = *self.dice.of(&["absorb", "propagate", "halt"]);
@@ -181,12 +285,10 @@ impl Writer<'_> {
             members.insert("after".into(), Value::Array(after));
         }
         if !self.dice.one_in(5) {
-            self.keys += 1;
-            let key = format!("k{}", self.keys);
+            let key = self.key();
             members.insert("key".into(), key.as_str().into());
             self.named.push(key);
         }
-        Value::from([("tool", Value::Object(members))])
     }
 }
 
@@ -195,26 +297,66 @@ pub(crate) fn place(steps: &Value, fleet: &Fleet) -> Option<Placed> {
     let envelope = Envelope::read(steps).ok()?;
     let mut facts = Facts::create(PromptMechanism::Raw);
     let runners = runners(fleet);
+    routes(&mut facts, &envelope, &runners);
+    let compiled = compile::compile(&envelope, &facts).ok()?;
+    compiled.check_waits(|_, _| false).ok()?;
+    let tokens = compiled.tokened();
+    let tokens = tokens.map(|at| (at, token_digest(compiled.rows[at].key.as_str())));
+    let births = Births {
+        runners,
+        tokens: tokens.collect(),
+        ..Births::default()
+    };
+    Some(author::place(&compiled, 1, &births))
+}
+
+/// Every routed call is served.
+pub(crate) fn routes(
+    facts: &mut Facts,
+    envelope: &Envelope,
+    runners: &BTreeMap<PublicId, ExecutorId>,
+) {
     for (target, tool) in &envelope.wants().routes {
         let target = target.expect("routes name their runner");
-        facts
-            .routes
-            .insert((target, tool.clone()), RouteVerdict::Served);
+        if runners.contains_key(&target) {
+            facts
+                .routes
+                .insert((target, tool.clone()), RouteVerdict::Served);
+        }
     }
-    let compiled = compile::compile(&envelope, &facts).ok()?;
-    Some(author::place(&compiled, 1, &runners))
+}
+
+/// What rows were authored with, as they are stored.
+pub(crate) fn authored(placed: &Placed) -> BTreeMap<TaskNo, super::db::Authored> {
+    let text =
+        |c: &Option<crate::domain::json::Canonical>| c.as_ref().map(|c| c.as_str().to_owned());
+    let rows = placed.tasks.iter();
+    rows.map(|new| (new.task.no, (text(&new.tool_input), text(&new.definition))))
+        .collect()
+}
+
+/// Rules by which calls that members wrote rest for an approver, or are refused.
+pub(crate) fn rules(dice: &mut Dice) -> Rules {
+    let mut rules = Vec::new();
+    for tool in TOOLS.iter().take(5) {
+        let verdict = match dice.below(6) {
+            0 | 1 => "ask",
+            2 if dice.one_in(3) => "deny",
+            _ => continue,
+        };
+        rules.push(Value::from([
+            ("tool", (*tool).into()),
+            ("verdict", verdict.into()),
+            ("origin", "author".into()),
+        ]));
+    }
+    let (rules, _) = Rules::read(&Value::Array(rules)).expect("they are rules");
+    rules
 }
 
 /// A pending run as its create inserts it.
 pub(crate) fn born(placed: &Placed, now: Timestamp) -> World {
     let tasks: Vec<_> = placed.tasks.iter().map(|new| new.task.clone()).collect();
-    let count = |n: usize| i32::try_from(n).expect("few rows");
-    let counts = Counts {
-        tasks: count(tasks.len()),
-        open: count(tasks.len()),
-        ready: count(tasks.iter().filter(|t| t.remaining == 0).count()),
-        ..Counts::default()
-    };
     let births = tasks
         .iter()
         .map(|t| Narrated::Task(t.key.clone(), t.status));
@@ -223,16 +365,20 @@ pub(crate) fn born(placed: &Placed, now: Timestamp) -> World {
         .zip(told)
         .map(|(seq, what)| Item { seq, what })
         .collect();
-    World {
+    let mut run = run(placed.deliverable, Counts::default(), items.len());
+    run.mainline_tail = placed.mainline_tail;
+    let mut world = World {
         now,
-        run: run(placed.deliverable, counts, items.len()),
+        run,
         tasks,
         edges: placed.edges.clone(),
         parks: Vec::new(),
         failures: Vec::new(),
         results: Vec::new(),
         items,
-    }
+    };
+    world.run.counts = recount(&world).counts;
+    world
 }
 
 /// A pending run with that answer.
@@ -249,6 +395,7 @@ pub(crate) fn run(deliverable: Option<TaskNo>, counts: Counts, items: usize) -> 
         deliverable,
         mainline_tail: None,
         approval_mode: ApprovalMode::Bypass,
+        has_rules: false,
         counts,
         settle_seq: 0,
         event_seq: i64::try_from(items).expect("few items"),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::domain::words::{AssignmentScope, ExecutorKind, ExecutorStatus, MemberKind};
 use crate::domain::{ExecutorId, MemberId, PublicId};
 use crate::engine::eligibility::{ExecutorFacts, PrincipalFacts};
-use crate::engine::facts::{Caller, Candidate, Served, Task};
+use crate::engine::facts::{Caller, Candidate, Host, Served, Task};
 
 /// The principal's human, the manager of its machines.
 pub(crate) const HUMAN: MemberId = MemberId(1);
@@ -97,6 +97,20 @@ impl Fleet {
     pub(crate) fn announces(&self, id: ExecutorId, tool: Option<&str>) -> bool {
         let machine = self.get(id);
         machine.is_some_and(|m| tool.is_some_and(|tool| m.serves.contains_key(tool)))
+    }
+
+    /// `run_tx.load_host`: the application of the declaring agent.
+    pub(crate) fn host(&self) -> Option<Host> {
+        let own = self.machines.iter().find(|m| {
+            let facts = &m.caller.executor;
+            facts.agent == Some(AGENT)
+                && facts.agent_active
+                && facts.status == ExecutorStatus::Active
+        })?;
+        Some(Host {
+            id: own.caller.id,
+            public_id: own.caller.public_id,
+        })
     }
 
     /// What the guarded claim re-checks of its caller.

@@ -133,10 +133,10 @@ fn failures_before_and_in_a_batch_are_all_named() {
         claim a p1 -> granted
         claim b p1 -> granted
         claim c p1 -> granted
-        commit b p1 'x' failed -> failed; b failed
+        commit b p1 'x' failed -> failed; b failed, run needs_attention, attention halt_failure b
         batch
-            commit c p1 'x' failed -> failed; c failed
-            commit a p1 'x' failed -> failed; a failed, run needs_attention, attention halt_failure a b c
+            commit c p1 'x' failed -> failed; c failed, attention halt_failure b c
+            commit a p1 'x' failed -> failed; a failed, attention halt_failure b c a
         end
         ",
     );

@@ -20,7 +20,7 @@ mod expire;
 mod extend;
 mod release;
 mod rest;
-mod script;
+pub(in crate::engine) mod script;
 mod settlement;
 mod slice;
 mod start;

@@ -60,11 +60,13 @@ fn a_failure_does_what_its_policy_says() {
         task e tool read waits d
         claim  a p1            -> granted
         claim  d p1            -> granted
-        commit a p1 'x' failed -> failed; a failed
+        commit a p1 'x' failed -> failed; a failed, run needs_attention, attention halt_failure a
         show   b               -> waiting
-        commit d p1 'ok'       -> completed; d completed, e started
+        commit d p1 'ok'       -> completed; d completed, e started, run running
+        schedule               -> ok
         claim  e p1            -> granted
-        commit e p1 'ok'       -> completed; e completed, run needs_attention, attention halt_failure a
+        schedule               -> ok; run needs_attention
+        commit e p1 'ok'       -> completed; e completed
         show   b               -> waiting
         show   run             -> needs_attention halt_failure [a]
         ",

@@ -31,8 +31,9 @@ fn a_halt_failure_holds_even_an_answered_run() {
         task b tool read
         claim  a p1            -> granted
         claim  b p1            -> granted
-        commit a p1 'x' failed -> failed; a failed
-        commit b p1 'ok'       -> completed; b completed, run needs_attention, attention halt_failure a
+        commit a p1 'x' failed -> failed; a failed, run needs_attention, attention halt_failure a
+        commit b p1 'ok'       -> completed; b completed
+        show   run             -> needs_attention halt_failure [a]
         ",
     );
 }
@@ -91,8 +92,8 @@ fn what_waits_for_somebody_is_no_end() {
         task b tool read as approval
         answer a
         claim  a p1      -> granted
-        commit a p1 'ok' -> completed; a completed
-        show   run       -> running
+        commit a p1 'ok' -> completed; a completed, attention approval_required b
+        show   run       -> running approval_required [b]
         ",
     );
     check(

@@ -457,7 +457,7 @@ impl Play {
             ["schedule"] => Command::Schedule,
             ["stop"] => Command::Stop(None),
             ["stop", reason] => Command::Stop(Some((*reason).to_owned())),
-            ["pause"] => Command::Pause,
+            ["pause"] => Command::Pause { force: false },
             ["resume"] => Command::Resume,
             ["expire", keys @ ..] => {
                 let rows = keys.iter().map(|key| self.db().no(key).expect("a task"));
@@ -626,6 +626,8 @@ pub(in crate::engine) fn blank(no: TaskNo, key: &str, kind: TaskKind) -> Task {
         timeout_ms: None,
         target: None,
         holder: None,
+        resolution_digest: None,
+        observes: None,
         join: None,
         addressed: None,
         approval: None,
@@ -681,6 +683,8 @@ fn told(answer: &Answer) -> String {
         Answer::Count(n) => n.to_string(),
         Answer::Task(_, status) => status.shown().to_owned(),
         Answer::Deadline(at) => format!("until {}", since_dawn(*at)),
+        Answer::Appended(accepted) if accepted.replayed => "replayed".to_owned(),
+        Answer::Appended(_) => "appended".to_owned(),
         Answer::Refused(code) => (*code).to_owned(),
     }
 }
