@@ -224,7 +224,9 @@ pub async fn append(app: &App, request: Request) -> Result<Appended, Error<Refus
     }
     let named = envelope.iter().flat_map(|e| e.wants().keys.iter());
     let named = named.map(|key| key.as_str().to_owned());
-    let keys: BTreeSet<String> = named.chain(resolves.iter().map(|r| r.task.clone())).collect();
+    let keys: BTreeSet<String> = named
+        .chain(resolves.iter().map(|r| r.task.clone()))
+        .collect();
     let leaves = envelope.as_ref().map_or(0, Envelope::leaves);
     let minted = if leaves == 0 { 0 } else { leaves + SPARE_KEYS };
     let first = store::Append {

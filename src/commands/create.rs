@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::receipt::receipt;
 use super::{Error, run_again, to_the_end};
 use crate::app::App;
 use crate::domain::event::{Event, TaskStatusItem};
@@ -10,7 +11,6 @@ use crate::domain::json::{Canonical, Object, Value};
 use crate::domain::steps::{self, PromptMechanism, WaitRefusal};
 use crate::domain::words::{ApprovalMode, MemberKind, RunStatus};
 use crate::domain::{ExecutorId, PublicId, WorkspaceId};
-use super::receipt::receipt;
 use crate::engine::approval::Rules;
 use crate::engine::author::{self, Births, Placed};
 use crate::engine::compile::{self, Compiled, Envelope, Facts};

@@ -6,8 +6,8 @@ use super::ids::{PublicId, TaskKey};
 use super::json::{Canonical, Value};
 use super::time::{At, Timestamp};
 use super::words::{
-    ApprovalOrigin, AttentionReason, FailureResolution, Lifetime, MemberKind, OnFailure, RunStatus, TaskKind,
-    TaskStatus, Wake,
+    ApprovalOrigin, AttentionReason, FailureResolution, Lifetime, MemberKind, OnFailure, RunStatus,
+    TaskKind, TaskStatus, Wake,
 };
 
 /// The most keys that an attention lists; the rest are counted.

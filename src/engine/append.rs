@@ -169,9 +169,7 @@ pub fn judge_run(graph: &Graph, expected_revision: Option<i64>) -> Result<(), Re
     }
     let current = graph.run.revision;
     match expected_revision {
-        Some(expected) if expected != i64::from(current) => {
-            Err(Refusal::StaleRevision { current })
-        }
+        Some(expected) if expected != i64::from(current) => Err(Refusal::StaleRevision { current }),
         _ => Ok(()),
     }
 }
@@ -197,9 +195,9 @@ fn compiled(graph: &Graph, envelope: &Envelope, door: &Facts) -> Result<Compiled
         }
     }
     let compiled = compile::compile(envelope, &facts)?;
-    let unresolved = answer.as_ref().is_some_and(|row| {
-        row.terminal && row.settled != EdgeState::Met
-    });
+    let unresolved = answer
+        .as_ref()
+        .is_some_and(|row| row.terminal && row.settled != EdgeState::Met);
     if unresolved {
         return Err(Refusal::TipUnresolved);
     }
@@ -261,7 +259,13 @@ fn answers(
             return Err(Refusal::UnsupportedResolveOutcome);
         }
         // A link needs a capture, and nobody stages one for a question answered with an append.
-        if let Some(link) = entry.submission.links.as_ref().map_err(Clone::clone)?.first() {
+        if let Some(link) = entry
+            .submission
+            .links
+            .as_ref()
+            .map_err(Clone::clone)?
+            .first()
+        {
             return Err(payload::Refusal::UnknownResultUpload { at: link.at }.into());
         }
         entry.submission.payload.clone()?;

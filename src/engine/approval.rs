@@ -91,7 +91,12 @@ fn read_rule(rule: &Value) -> Result<Rule, (&'static str, &'static str)> {
     if members.keys().any(|name| !MEMBERS.contains(&name.as_str())) {
         return Err(("", "takes tool, verdict, path, match, reason and origin"));
     }
-    let text = |name: &str| members.get(name).filter(|v| !v.is_null()).map(Value::as_str);
+    let text = |name: &str| {
+        members
+            .get(name)
+            .filter(|v| !v.is_null())
+            .map(Value::as_str)
+    };
     let tools = match text("tool") {
         Some(Some(globs)) if !globs.is_empty() => globs.split('|').map(str::to_owned).collect(),
         _ => return Err((".tool", "takes globs of tool names, separated by |")),
@@ -138,7 +143,11 @@ fn read_rule(rule: &Value) -> Result<Rule, (&'static str, &'static str)> {
 
 impl Rule {
     fn matches(&self, tool: &str, input: Option<&Value>) -> bool {
-        if !self.tools.iter().any(|g| glob(g.as_bytes(), tool.as_bytes())) {
+        if !self
+            .tools
+            .iter()
+            .any(|g| glob(g.as_bytes(), tool.as_bytes()))
+        {
             return false;
         }
         let Some(path) = &self.path else {
@@ -293,7 +302,9 @@ mod tests {
         let of = |words: &[&str], origin: &str| {
             let list: Vec<String> = words
                 .iter()
-                .map(|w| format!(r#"{{"tool":"t","verdict":"{w}","origin":"{origin}","reason":"r"}}"#))
+                .map(|w| {
+                    format!(r#"{{"tool":"t","verdict":"{w}","origin":"{origin}","reason":"r"}}"#)
+                })
                 .collect();
             rules(&format!("[{}]", list.join(","))).unwrap()
         };
@@ -314,7 +325,10 @@ mod tests {
             let told = verdict(mode, &of(words, "model"), AuthoredBy::Model, "t", "{}");
             assert_eq!(told, wanted, "{mode} {words:?}");
         }
-        for (by, word) in [(AuthoredBy::Author, "author"), (AuthoredBy::Kernel, "kernel")] {
+        for (by, word) in [
+            (AuthoredBy::Author, "author"),
+            (AuthoredBy::Kernel, "kernel"),
+        ] {
             for mode in ["bypass", "ask", "rules"] {
                 for (words, wanted) in [
                     (&["deny", "ask"][..], "denied r".to_owned()),
@@ -366,19 +380,40 @@ mod tests {
     fn what_is_no_rule_is_told() {
         for (text, wanted) in [
             ("{}", "run.approval_rules: takes an array of rules"),
-            (r#"[{"tool":"t","verdict":"allow","x":1}]"#, "run.approval_rules[0]: takes tool,"),
-            (r#"[{"tool":"t","verdict":"maybe"}]"#, "run.approval_rules[0].verdict:"),
+            (
+                r#"[{"tool":"t","verdict":"allow","x":1}]"#,
+                "run.approval_rules[0]: takes tool,",
+            ),
+            (
+                r#"[{"tool":"t","verdict":"maybe"}]"#,
+                "run.approval_rules[0].verdict:",
+            ),
             (r#"[{"verdict":"deny"}]"#, "run.approval_rules[0].tool:"),
-            (r#"[{"tool":"t","verdict":"deny","match":"x"}]"#, "run.approval_rules[0].match: needs a path"),
-            (r#"[{"tool":"t","verdict":"deny","path":"a..b"}]"#, "run.approval_rules[0].path:"),
-            (r#"[{"tool":"t","verdict":"deny","reason":7}]"#, "run.approval_rules[0].reason:"),
-            (r#"[{"tool":"t","verdict":"deny","origin":"x"}]"#, "run.approval_rules[0].origin:"),
+            (
+                r#"[{"tool":"t","verdict":"deny","match":"x"}]"#,
+                "run.approval_rules[0].match: needs a path",
+            ),
+            (
+                r#"[{"tool":"t","verdict":"deny","path":"a..b"}]"#,
+                "run.approval_rules[0].path:",
+            ),
+            (
+                r#"[{"tool":"t","verdict":"deny","reason":7}]"#,
+                "run.approval_rules[0].reason:",
+            ),
+            (
+                r#"[{"tool":"t","verdict":"deny","origin":"x"}]"#,
+                "run.approval_rules[0].origin:",
+            ),
             (r#"[7]"#, "run.approval_rules[0]: takes an object"),
         ] {
             let told = rules(text).unwrap_err();
             assert!(told.starts_with(wanted), "{text}: {told}");
         }
-        let long = format!(r#"[{{"tool":"{}","verdict":"deny"}}]"#, "t".repeat(MAX_RULES));
+        let long = format!(
+            r#"[{{"tool":"{}","verdict":"deny"}}]"#,
+            "t".repeat(MAX_RULES)
+        );
         assert!(rules(&long).unwrap_err().contains("65,536"));
         assert!(rules("[]").unwrap().is_empty());
     }

@@ -61,10 +61,7 @@ pub fn place(compiled: &Compiled, first: i32, births: &Births) -> Placed {
             .rows
             .get(*index)
             .map(|row| row.key.as_str().to_owned()),
-        Ref::Existing(no) => births
-            .standing
-            .get(no)
-            .map(|key| key.as_str().to_owned()),
+        Ref::Existing(no) => births.standing.get(no).map(|key| key.as_str().to_owned()),
     };
     let mut tasks = Vec::with_capacity(compiled.rows.len());
     let mut edges = Vec::new();

@@ -3,8 +3,8 @@
 use super::eligibility::is_eligible;
 use super::facts::{Caller, Capture, Task, TaskError};
 use super::graph::{Graph, NewResult, Outcome};
-use crate::domain::payload::{self, Payload, Submission};
 use super::resolve;
+use crate::domain::payload::{self, Payload, Submission};
 use crate::domain::refusal::{self, Commit as Refusal, CommitClaim};
 use crate::domain::words::{ExecutorStatus, Outcome as Word, RunStatus, TaskKind, TaskStatus};
 use crate::domain::{ExecutorId, TaskNo};

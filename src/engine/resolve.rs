@@ -3,11 +3,11 @@
 
 use super::facts::{Capture, Task};
 use super::graph::{Graph, NewResult, Outcome};
+use crate::domain::TaskNo;
 use crate::domain::event::Resolver;
 use crate::domain::payload::{self, Payload, Submission};
 use crate::domain::refusal::{Answer as Refusal, AnswerAsk};
 use crate::domain::words::{Holder, Outcome as Word, TaskKind, TaskStatus};
-use crate::domain::TaskNo;
 
 /// What is answered.
 #[derive(Debug, Clone)]
@@ -55,7 +55,11 @@ fn prove_token(task: &Task, given: Option<&[u8; 32]>) -> Result<(), AnswerAsk> {
         (Some(Holder::Person), None) => true,
         _ => false,
     };
-    if fits { Ok(()) } else { Err(AnswerAsk::StaleClaim) }
+    if fits {
+        Ok(())
+    } else {
+        Err(AnswerAsk::StaleClaim)
+    }
 }
 
 fn settle(graph: &mut Graph, no: TaskNo, request: &Request) -> Result<TaskNo, Refusal> {

@@ -8,9 +8,7 @@ use super::graph::{Graph, Outcome};
 use crate::domain::event::ApprovalFact;
 use crate::domain::hint::Hint;
 use crate::domain::time::plus_ms;
-use crate::domain::words::{
-    ExecutorKind, Holder, ParkKind, Role, TaskKind, TaskStatus,
-};
+use crate::domain::words::{ExecutorKind, Holder, ParkKind, Role, TaskKind, TaskStatus};
 use crate::domain::{ExecutorId, PublicId, TaskNo};
 
 /// A tool call's budget when neither its author nor its executor names one.

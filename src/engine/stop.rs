@@ -76,10 +76,7 @@ fn begin(graph: &mut Graph) {
     graph.start_clocks();
     graph.run.stopped_at = Some(graph.now);
     graph.changes.run = true;
-    if !matches!(
-        graph.run.status,
-        RunStatus::Pending | RunStatus::Canceling
-    ) {
+    if !matches!(graph.run.status, RunStatus::Pending | RunStatus::Canceling) {
         graph.set_run_status(RunStatus::Canceling);
     }
 }

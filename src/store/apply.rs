@@ -119,7 +119,12 @@ static WAITS_NEW: Sql = Sql::new(
     "apply.waits_new",
     "INSERT INTO waits (account_id, run_id, task_no, observes_no)
      SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[])",
-    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY],
+    &[
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT4_ARRAY,
+    ],
 );
 
 static WAITS_GONE: Sql = Sql::new(
@@ -326,7 +331,7 @@ impl Rows {
 
 /// A struct of columns: one vector a column, named as the column.
 macro_rules! columns {
-    ($name:ident { $($column:ident: $type:ty,)* }) => {
+    ($name:ident { $($column:ident: $type:ty),* $(,)? }) => {
         #[derive(Default)]
         struct $name { at: Rows, $($column: Vec<$type>,)* }
     };
@@ -356,9 +361,12 @@ columns!(TaskColumns {
     join_pending: Option<i32>,
 });
 
-columns!(WaitColumns { observes: i32, });
+columns!(WaitColumns { observes: i32 });
 
-columns!(RunClocks { frozen: bool, later_us: i64, });
+columns!(RunClocks {
+    frozen: bool,
+    later_us: i64,
+});
 
 columns!(ReceiptColumns {
     key: String,
@@ -699,10 +707,7 @@ impl Applied {
     pub(super) fn fill<'a>(&'a self, batch: &mut Batch<'a>) {
         let c = &self.receipts;
         if c.at.count > 0 {
-            batch.add(
-                &RECEIPTS_EXPIRED,
-                vec![&c.at.accounts, &c.at.runs, &c.key],
-            );
+            batch.add(&RECEIPTS_EXPIRED, vec![&c.at.accounts, &c.at.runs, &c.key]);
             batch.add(
                 &RECEIPTS,
                 vec![

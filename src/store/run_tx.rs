@@ -20,9 +20,9 @@ use super::views::{self, TaskView};
 use super::{Error, Sql, Store, apply};
 use crate::domain::feed;
 use crate::domain::hint::{FeedItems, FeedKind, Hint};
-use crate::domain::{AccountId, ExecutorId, PublicId, TaskKey, TaskNo};
 use crate::domain::json::{self, Canonical, Value};
 use crate::domain::words::{AttentionReason, EdgeState, ParkKind};
+use crate::domain::{AccountId, ExecutorId, PublicId, TaskKey, TaskNo};
 use crate::engine::approval::Rules;
 use crate::engine::facts::{Caller, Candidate, Document, Edge, Host, Rest, Seen, Served};
 use crate::engine::graph::{Graph, Want};
@@ -797,7 +797,9 @@ impl Loads {
                 for (at, key) in keys.enumerate() {
                     self.standing.run(target);
                     self.standing.keys.push(key.to_owned());
-                    self.standing.nos.push(if at == 0 { append.minted } else { 0 });
+                    self.standing
+                        .nos
+                        .push(if at == 0 { append.minted } else { 0 });
                 }
                 if let Some(key) = &append.receipt {
                     self.receipts.run(target);
@@ -834,11 +836,15 @@ impl Loads {
             Want::Parks(nos) => self.parks.nos(target, nos),
             Want::Rests(most) => {
                 self.rests.run(target);
-                self.rests.nos.push(i32::try_from(*most).unwrap_or(i32::MAX));
+                self.rests
+                    .nos
+                    .push(i32::try_from(*most).unwrap_or(i32::MAX));
             }
             Want::Resting(reason) => {
                 self.resting.run(target);
-                self.resting.keys.push(resting_kind(*reason).as_str().to_owned());
+                self.resting
+                    .keys
+                    .push(resting_kind(*reason).as_str().to_owned());
             }
             Want::Host => self.hosts.run(target),
             Want::Rules(nos) => self.rules.nos(target, nos),
@@ -1258,7 +1264,9 @@ impl RunTx {
             if let Some(locked) = self.runs.get_mut(&target_of(row)).filter(|_| of_itself) {
                 let no = TaskNo(row.get("task_no"));
                 let park = rows::park(row, no)?;
-                locked.graph.put_locked_parks(&[no], park.into_iter().collect());
+                locked
+                    .graph
+                    .put_locked_parks(&[no], park.into_iter().collect());
             }
         }
         self.take_slice(rows, false)

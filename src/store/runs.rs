@@ -14,9 +14,7 @@ use crate::domain::event::{ATTENTION_KEYS, Event, turn_status};
 use crate::domain::json::Canonical;
 use crate::domain::time::At;
 use crate::domain::words::{ApprovalMode, AttentionReason, RunStatus, TaskKind};
-use crate::domain::{
-    AccountId, ExecutorId, MemberId, PublicId, RunId, Timestamp, WorkspaceId,
-};
+use crate::domain::{AccountId, ExecutorId, MemberId, PublicId, RunId, Timestamp, WorkspaceId};
 use crate::engine::author::Placed;
 use crate::engine::compile::RouteVerdict;
 use crate::engine::eligibility::{PrincipalFacts, is_eligible};

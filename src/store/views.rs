@@ -225,7 +225,9 @@ impl TaskView {
                 .get::<_, Option<Vec<String>>>("waiting_on")
                 .unwrap_or_default(),
             failure_resolution: rows::word_opt(row, T, "failure_resolution")?,
-            model: row.get::<_, Option<String>>("model").map(Canonical::trusted),
+            model: row
+                .get::<_, Option<String>>("model")
+                .map(Canonical::trusted),
             tool_name: row.get("tool_name"),
             tool_alias: row.get("tool_alias"),
             result: row
@@ -317,7 +319,10 @@ fn authored(row: &Row) -> Result<BTreeMap<&'static str, Canonical>, Error> {
     show("tool_definitions", definition.get("tools").cloned());
     if let Some(task) = definition.get("task") {
         let run = PublicId(row.get("run_public_id")).to_string();
-        let run = definition.get("run_public_id").cloned().unwrap_or(run.into());
+        let run = definition
+            .get("run_public_id")
+            .cloned()
+            .unwrap_or(run.into());
         let timeout = definition.get("timeout_ms").cloned();
         let wait = Value::from([
             ("run_public_id", run),

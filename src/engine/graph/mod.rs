@@ -355,7 +355,7 @@ impl Graph {
 
     /// Takes a row's park, unless the slice already knows better.
     pub fn put_park(&mut self, mut park: Park) {
-        park.deadline_at = park.deadline_at + TimeDelta::microseconds(self.clocks_later_us);
+        park.deadline_at += TimeDelta::microseconds(self.clocks_later_us);
         let known = self.changes.parks_gone.contains(&park.task);
         if !known {
             self.parks.entry(park.task).or_insert(park);
@@ -371,7 +371,7 @@ impl Graph {
                 || self.changes.parks_moved.contains_key(&no)
                 || self.changes.parks_gone.contains(&no);
             if !touched {
-                park.deadline_at = park.deadline_at + TimeDelta::microseconds(self.clocks_later_us);
+                park.deadline_at += TimeDelta::microseconds(self.clocks_later_us);
                 self.parks.insert(no, park);
             }
         }

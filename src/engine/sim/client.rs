@@ -1217,7 +1217,7 @@ impl Client {
         let park = parks.get(at)?;
         let due = self.db.world.now >= park.deadline_at;
         match park.kind {
-            ParkKind::Approval if !due && !(status == RunStatus::Canceling) => {
+            ParkKind::Approval if !due && status != RunStatus::Canceling => {
                 let resting = parks.iter().filter(|p| p.kind == ParkKind::Approval);
                 debug_assert!(resting.count() > 0);
                 return Some(Op::Approve(0));

@@ -260,7 +260,7 @@ impl Db {
         self.edges_at(&self.out, no)
     }
 
-    fn into_of(&self, no: TaskNo) -> impl Iterator<Item = &Edge> {
+    fn edges_into(&self, no: TaskNo) -> impl Iterator<Item = &Edge> {
         self.edges_at(&self.into, no)
     }
 
@@ -304,7 +304,7 @@ impl Db {
 
     fn put_into(&mut self, locked: &mut Locked, focus: &[TaskNo]) {
         for no in focus {
-            let tails: Vec<_> = self.into_of(*no).map(|e| (e.from, e.state)).collect();
+            let tails: Vec<_> = self.edges_into(*no).map(|e| (e.from, e.state)).collect();
             self.reads.rows += tails.len().max(1);
             locked.graph.put_into(*no, tails);
         }
@@ -354,7 +354,7 @@ impl Db {
             barriers.iter().map(|no| (*no, vec![*no])).collect();
         let mut todo: Vec<(TaskNo, Vec<TaskNo>)> = seen.iter().cloned().collect();
         while let Some((no, inside)) = todo.pop() {
-            for edge in self.into_of(no).filter(|e| e.structural) {
+            for edge in self.edges_into(no).filter(|e| e.structural) {
                 let tail = self.task(edge.from);
                 let Some(at) = inside.iter().position(|i| Some(*i) == tail.barrier) else {
                     continue;
@@ -489,7 +489,7 @@ impl Db {
                 self.slice(locked, &focus, false);
                 let tails: Vec<TaskNo> = nos
                     .iter()
-                    .flat_map(|no| self.into_of(*no))
+                    .flat_map(|no| self.edges_into(*no))
                     .map(|e| e.from)
                     .collect();
                 let chosen: Vec<_> = tails

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::app::App;
 use crate::commands::{append, create, pause, start, stop};
-use crate::domain::idempotency::RUN_KEY_BYTES;
 use crate::domain::event::Resolver;
+use crate::domain::idempotency::RUN_KEY_BYTES;
 use crate::domain::json::{Canonical, Object, Value};
 use crate::domain::words::RunStatus;
 use crate::domain::{PublicId, cursor};

@@ -14,7 +14,12 @@ async fn an_envelope_is_appended_and_answers_a_question() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
     let steps = json!([{"ask": {"key": "gate", "prompt": "Go?"}}]);
-    let (run, _) = run_with(&app, &world, json!({"approval_mode": "bypass", "steps": steps})).await;
+    let (run, _) = run_with(
+        &app,
+        &world,
+        json!({"approval_mode": "bypass", "steps": steps}),
+    )
+    .await;
     let told = append(&app, &world, &run, json!({
         "expected_revision": 1,
         "resolve": [{"task": "gate", "content": "yes"}],
@@ -38,9 +43,14 @@ async fn an_envelope_is_appended_and_answers_a_question() {
     completes(&app, &world, &run, "lint").await;
     completes(&app, &world, &run, "say").await;
     assert!(state(&app, &world, &run).await.starts_with("completed"));
-    append(&app, &world, &run, json!({"steps": [world.routed("x", "echo")]}))
-        .await
-        .expect(409, "run_not_appendable");
+    append(
+        &app,
+        &world,
+        &run,
+        json!({"steps": [world.routed("x", "echo")]}),
+    )
+    .await
+    .expect(409, "run_not_appendable");
     app.finish().await;
 }
 
@@ -51,7 +61,10 @@ async fn the_checks_of_an_append() {
     let world = World::in_database(&app.sql().await, "a").await;
     let client = app.sql().await;
     let run = world
-        .run(&app, json!([call(&world, "a", "halt"), call(&world, "b", "propagate")]))
+        .run(
+            &app,
+            json!([call(&world, "a", "halt"), call(&world, "b", "propagate")]),
+        )
         .await;
     let x = world.routed("x", "echo");
     let before = crate::support::fleet::dump(&client).await;
@@ -64,19 +77,69 @@ async fn the_checks_of_an_append() {
         );
         told
     };
-    let stale = refused(json!({"expected_revision": 7, "steps": "x"}), 409, "stale_revision").await;
+    let stale = refused(
+        json!({"expected_revision": 7, "steps": "x"}),
+        409,
+        "stale_revision",
+    )
+    .await;
     assert_eq!(at(&stale, "current_revision").as_i64(), Some(1));
     refused(json!({"steps": []}), 422, "steps_required").await;
-    refused(json!({"steps": [{"tool": {"name": ""}}]}), 422, "invalid_steps").await;
-    let named = refused(json!({"steps": [x], "tasks": []}), 422, "edge_authoring_refused").await;
+    refused(
+        json!({"steps": [{"tool": {"name": ""}}]}),
+        422,
+        "invalid_steps",
+    )
+    .await;
+    let named = refused(
+        json!({"steps": [x], "tasks": []}),
+        422,
+        "edge_authoring_refused",
+    )
+    .await;
     assert_eq!(text(&named, "path"), "tasks");
-    refused(json!({"steps": [x], "nodes": []}), 422, "graph_authoring_not_available").await;
-    refused(json!({"steps": [world.routed("a", "echo")]}), 409, "duplicate_task_key").await;
-    refused(json!({"steps": [{"wait": {"task": "nope"}}]}), 422, "wait_target_not_found").await;
-    refused(json!({"steps": [x], "resolve": ["nope"]}), 422, "unknown_await").await;
-    refused(json!({"steps": [x], "resolve": ["a"]}), 422, "unknown_await").await;
-    refused(json!({"steps": [x], "resolve": 7}), 400, "parameter_invalid").await;
-    refused(json!({"steps": [x], "expected_revision": "1"}), 400, "parameter_invalid").await;
+    refused(
+        json!({"steps": [x], "nodes": []}),
+        422,
+        "graph_authoring_not_available",
+    )
+    .await;
+    refused(
+        json!({"steps": [world.routed("a", "echo")]}),
+        409,
+        "duplicate_task_key",
+    )
+    .await;
+    refused(
+        json!({"steps": [{"wait": {"task": "nope"}}]}),
+        422,
+        "wait_target_not_found",
+    )
+    .await;
+    refused(
+        json!({"steps": [x], "resolve": ["nope"]}),
+        422,
+        "unknown_await",
+    )
+    .await;
+    refused(
+        json!({"steps": [x], "resolve": ["a"]}),
+        422,
+        "unknown_await",
+    )
+    .await;
+    refused(
+        json!({"steps": [x], "resolve": 7}),
+        400,
+        "parameter_invalid",
+    )
+    .await;
+    refused(
+        json!({"steps": [x], "expected_revision": "1"}),
+        400,
+        "parameter_invalid",
+    )
+    .await;
     app.finish().await;
 }
 
@@ -87,7 +150,10 @@ async fn a_failed_answer_is_adjudicated_first() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
     let run = world
-        .run(&app, json!([world.routed("a", "echo"), call(&world, "b", "halt")]))
+        .run(
+            &app,
+            json!([world.routed("a", "echo"), call(&world, "b", "halt")]),
+        )
         .await;
     completes(&app, &world, &run, "a").await;
     fails(&app, &world, &run, "b").await;
@@ -95,10 +161,18 @@ async fn a_failed_answer_is_adjudicated_first() {
     append(&app, &world, &run, x.clone())
         .await
         .expect(409, "tip_unresolved");
-    say(&app, &world, &of_task(&world, &run, "b", "abandon"), json!({}))
-        .await
-        .ok(200);
-    assert_eq!(attention(&app, &world, &run).await, "deliverable_unresolved");
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "b", "abandon"),
+        json!({}),
+    )
+    .await
+    .ok(200);
+    assert_eq!(
+        attention(&app, &world, &run).await,
+        "deliverable_unresolved"
+    );
     append(&app, &world, &run, x).await.ok(201);
     assert_eq!(
         state(&app, &world, &run).await,

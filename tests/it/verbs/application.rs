@@ -31,18 +31,25 @@ async fn inbox(app: &TestApp, world: &World) -> Value {
 async fn an_approval_is_shown_to_the_agents_application() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
-    let run = by_agent(&app, &world, json!({
-        "approval_mode": "ask",
-        "approval_rules": [{"tool": "*", "verdict": "ask", "origin": "author"}],
-        "steps": [world.routed("a", "echo")],
-    }))
+    let run = by_agent(
+        &app,
+        &world,
+        json!({
+            "approval_mode": "ask",
+            "approval_rules": [{"tool": "*", "verdict": "ask", "origin": "author"}],
+            "steps": [world.routed("a", "echo")],
+        }),
+    )
     .await;
     start(&app, &world, &run).await;
     let rows = inbox(&app, &world).await;
     assert_eq!(text(&rows, "tasks.0.kind"), "approval");
     assert_eq!(text(&rows, "tasks.0.tool_name"), "echo");
     assert_eq!(text(&rows, "tasks.0.effect_profile.kind"), "read_only");
-    assert_eq!(text(&rows, "tasks.0.addressed_to.role"), "agent_application");
+    assert_eq!(
+        text(&rows, "tasks.0.addressed_to.role"),
+        "agent_application"
+    );
     assert_eq!(at(&rows, "tasks.0.claimed").as_bool(), Some(false));
     assert!(crate::support::http::find(&rows, "tasks.0.started_at").is_none());
     app.command(&door(&run, "a", "claim"), &world.application.token)
@@ -58,9 +65,13 @@ async fn an_approval_is_shown_to_the_agents_application() {
         .await
         .ok(200);
     assert!(items(&other, "tasks").is_empty());
-    app.post(&of_task(&world, &run, "a", "approve"), &world.agent.token, json!({}))
-        .await
-        .ok(200);
+    app.post(
+        &of_task(&world, &run, "a", "approve"),
+        &world.agent.token,
+        json!({}),
+    )
+    .await
+    .ok(200);
     assert!(items(&inbox(&app, &world).await, "tasks").is_empty());
     let a = world.task(&app, &run, "a").await;
     assert_eq!(text(&a, "task.approval.origin"), "agent");
@@ -76,10 +87,14 @@ async fn a_tokenless_question_is_answered_by_either_door() {
     let world = World::in_database(&app.sql().await, "a").await;
     let client = app.sql().await;
     for by in ["application", "member"] {
-        let run = by_agent(&app, &world, json!({
-            "approval_mode": "bypass",
-            "steps": [{"ask": {"key": "q", "prompt": "Which?", "options": ["a", "b"]}}],
-        }))
+        let run = by_agent(
+            &app,
+            &world,
+            json!({
+                "approval_mode": "bypass",
+                "steps": [{"ask": {"key": "q", "prompt": "Which?", "options": ["a", "b"]}}],
+            }),
+        )
         .await;
         client
             .batch_execute(
@@ -103,19 +118,31 @@ async fn a_tokenless_question_is_answered_by_either_door() {
             .await
             .expect(409, "not_extendable");
         // Another executor is not asked (edge case 17).
-        app.post(&door(&run, "q", "commit"), &world.runner.token, json!({"content": "x"}))
-            .await
-            .expect(409, "not_addressed_here");
+        app.post(
+            &door(&run, "q", "commit"),
+            &world.runner.token,
+            json!({"content": "x"}),
+        )
+        .await
+        .expect(409, "not_addressed_here");
         let resolution = of_task(&world, &run, "q", "resolution");
-        app.post(&resolution, &world.human.token, json!({"resolution_token": "x", "content": "a"}))
-            .await
-            .expect(409, "stale_claim");
+        app.post(
+            &resolution,
+            &world.human.token,
+            json!({"resolution_token": "x", "content": "a"}),
+        )
+        .await
+        .expect(409, "stale_claim");
         let (first, second) = ("said first", "said second");
         if by == "application" {
             let unstorable = json!({"content": "a\u{0}b"});
-            app.post(&door(&run, "q", "commit"), &world.application.token, unstorable)
-                .await
-                .expect(422, "result_unstorable");
+            app.post(
+                &door(&run, "q", "commit"),
+                &world.application.token,
+                unstorable,
+            )
+            .await
+            .expect(422, "result_unstorable");
             assert_eq!(attention(&app, &world, &run).await, "awaiting_human q");
             let body = json!({"content": first});
             let told = app

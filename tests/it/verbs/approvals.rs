@@ -18,7 +18,10 @@ async fn asking(app: &TestApp, world: &World, policy: &str) -> String {
         "steps": [a, world.routed("b", "echo")],
     });
     let (run, _) = run_with(app, world, run).await;
-    assert_eq!(state(app, world, &run).await, "running a:needs_approval b:waiting");
+    assert_eq!(
+        state(app, world, &run).await,
+        "running a:needs_approval b:waiting"
+    );
     assert_eq!(attention(app, world, &run).await, "approval_required a");
     run
 }
@@ -28,19 +31,37 @@ async fn a_resting_call_is_approved() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
     let run = asking(&app, &world, "propagate").await;
-    say(&app, &world, &of_task(&world, &run, "b", "approve"), json!({}))
-        .await
-        .expect(409, "not_awaiting_approval");
-    let told = say(&app, &world, &of_task(&world, &run, "a", "approve"), json!({}))
-        .await
-        .ok(200);
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "b", "approve"),
+        json!({}),
+    )
+    .await
+    .expect(409, "not_awaiting_approval");
+    let told = say(
+        &app,
+        &world,
+        &of_task(&world, &run, "a", "approve"),
+        json!({}),
+    )
+    .await
+    .ok(200);
     assert_eq!(text(&told, "task.status"), "dispatched");
     assert_eq!(text(&told, "task.approval.origin"), "human");
-    assert_eq!(text(&told, "task.approval.decided_by"), world.human.public_id.to_string());
+    assert_eq!(
+        text(&told, "task.approval.decided_by"),
+        world.human.public_id.to_string()
+    );
     assert_eq!(attention(&app, &world, &run).await, "");
-    say(&app, &world, &of_task(&world, &run, "a", "approve"), json!({}))
-        .await
-        .expect(409, "not_awaiting_approval");
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "a", "approve"),
+        json!({}),
+    )
+    .await
+    .expect(409, "not_awaiting_approval");
     completes(&app, &world, &run, "a").await;
     app.finish().await;
 }
@@ -61,7 +82,10 @@ async fn a_resting_call_is_denied() {
     assert_eq!(text(&told, "task.error.key"), "approval_denied");
     assert_eq!(text(&told, "task.error.detail"), "é".repeat(128));
     assert_eq!(text(&told, "task.approval.origin"), "human");
-    assert_eq!(state(&app, &world, &run).await, "running a:failed b:dispatched");
+    assert_eq!(
+        state(&app, &world, &run).await,
+        "running a:failed b:dispatched"
+    );
     app.finish().await;
 }
 
@@ -72,9 +96,14 @@ async fn an_approval_comes_too_late() {
     let world = World::in_database(&app.sql().await, "a").await;
     let run = asking(&app, &world, "propagate").await;
     app.advance(Duration::from_secs(86_400)).await;
-    say(&app, &world, &of_task(&world, &run, "a", "approve"), json!({}))
-        .await
-        .expect(409, "not_awaiting_approval");
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "a", "approve"),
+        json!({}),
+    )
+    .await
+    .expect(409, "not_awaiting_approval");
     let a = world.task(&app, &run, "a").await;
     assert_eq!(text(&a, "task.status"), "timed_out");
     assert_eq!(text(&a, "task.error.key"), "approval_expired");
@@ -91,14 +120,22 @@ async fn an_approval_under_a_pause_waits_for_the_resume() {
     say(&app, &world, &verb(&world, &run, "pause"), json!({}))
         .await
         .ok(200);
-    let told = say(&app, &world, &of_task(&world, &run, "a", "approve"), json!({}))
-        .await
-        .ok(200);
+    let told = say(
+        &app,
+        &world,
+        &of_task(&world, &run, "a", "approve"),
+        json!({}),
+    )
+    .await
+    .ok(200);
     assert_eq!(text(&told, "task.status"), "waiting");
     say(&app, &world, &verb(&world, &run, "resume"), json!({}))
         .await
         .ok(200);
-    assert_eq!(state(&app, &world, &run).await, "running a:dispatched b:waiting");
+    assert_eq!(
+        state(&app, &world, &run).await,
+        "running a:dispatched b:waiting"
+    );
     app.finish().await;
 }
 
@@ -115,18 +152,31 @@ async fn an_approval_looks_at_the_target_again() {
         .batch_execute("UPDATE served_tools SET effect_profile = '{\"kind\":\"other\"}'")
         .await
         .unwrap();
-    let told = say(&app, &world, &of_task(&world, &run, "a", "approve"), json!({}))
-        .await
-        .ok(200);
+    let told = say(
+        &app,
+        &world,
+        &of_task(&world, &run, "a", "approve"),
+        json!({}),
+    )
+    .await
+    .ok(200);
     assert_eq!(text(&told, "task.status"), "needs_approval");
-    assert!(text(&told, "task.deadline_at") > &before[..], "a fresh clock");
+    assert!(
+        text(&told, "task.deadline_at") > &before[..],
+        "a fresh clock"
+    );
     client
         .batch_execute("DELETE FROM served_tools")
         .await
         .unwrap();
-    let told = say(&app, &world, &of_task(&world, &run, "a", "approve"), json!({}))
-        .await
-        .ok(200);
+    let told = say(
+        &app,
+        &world,
+        &of_task(&world, &run, "a", "approve"),
+        json!({}),
+    )
+    .await
+    .ok(200);
     assert_eq!(text(&told, "task.status"), "failed");
     assert_eq!(text(&told, "task.error.key"), "tool_not_served");
     app.finish().await;

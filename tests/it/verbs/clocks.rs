@@ -74,10 +74,13 @@ async fn a_paused_run_settles_and_starts_nothing() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
     let run = world
-        .run(&app, json!([
-            {"parallel": [world.routed("a", "echo"), world.routed("x", "echo")]},
-            world.routed("b", "echo"),
-        ]))
+        .run(
+            &app,
+            json!([
+                {"parallel": [world.routed("a", "echo"), world.routed("x", "echo")]},
+                world.routed("b", "echo"),
+            ]),
+        )
         .await;
     let mut tokens = Vec::new();
     for key in ["a", "x"] {
@@ -96,12 +99,22 @@ async fn a_paused_run_settles_and_starts_nothing() {
     say(&app, &world, &verb(&world, &run, "pause"), json!({}))
         .await
         .expect(409, "not_pausable");
-    say(&app, &world, &verb(&world, &run, "pause"), json!({"force": "false"}))
-        .await
-        .expect(400, "parameter_invalid");
-    say(&app, &world, &verb(&world, &run, "pause"), json!({"force": true}))
-        .await
-        .ok(200);
+    say(
+        &app,
+        &world,
+        &verb(&world, &run, "pause"),
+        json!({"force": "false"}),
+    )
+    .await
+    .expect(400, "parameter_invalid");
+    say(
+        &app,
+        &world,
+        &verb(&world, &run, "pause"),
+        json!({"force": true}),
+    )
+    .await
+    .ok(200);
     for (key, token) in tokens {
         let body = json!({"claim_token": token, "content": "done"});
         app.post(&door(&run, key, "commit"), &world.runner.token, body)

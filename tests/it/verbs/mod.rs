@@ -12,9 +12,9 @@ mod stop;
 use nexus::domain::Value;
 use serde_json::json;
 
+use crate::support::TestApp;
 use crate::support::http::{Answer, at, items, text};
 use crate::support::seed::{World, claim_token, door};
-use crate::support::TestApp;
 
 /// The path of one run's verb.
 fn verb(world: &World, run: &str, verb: &str) -> String {
@@ -42,11 +42,25 @@ async fn answer(app: &TestApp, world: &World, run: &str, key: &str, mut body: se
 }
 
 async fn completes(app: &TestApp, world: &World, run: &str, key: &str) {
-    answer(app, world, run, key, json!({"content": format!("did {key}")})).await;
+    answer(
+        app,
+        world,
+        run,
+        key,
+        json!({"content": format!("did {key}")}),
+    )
+    .await;
 }
 
 async fn fails(app: &TestApp, world: &World, run: &str, key: &str) {
-    answer(app, world, run, key, json!({"content": "no", "outcome": "failed"})).await;
+    answer(
+        app,
+        world,
+        run,
+        key,
+        json!({"content": "no", "outcome": "failed"}),
+    )
+    .await;
 }
 
 /// A routed call with a policy.
@@ -62,7 +76,10 @@ async fn state(app: &TestApp, world: &World, run: &str) -> String {
     let tasks = items(&shown, "run.tasks").iter();
     let tasks = tasks.map(|t| format!("{}:{}", text(t, "key"), text(t, "status")));
     let status = text(&shown, "run.status").to_owned();
-    std::iter::once(status).chain(tasks).collect::<Vec<_>>().join(" ")
+    std::iter::once(status)
+        .chain(tasks)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// The standing attention: `halt_failure a b`.

@@ -16,8 +16,12 @@ async fn a_question_is_answered_with_its_token() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
     let steps = json!([ask("gate"), world.routed("go", "echo")]);
-    let (run, receipt) =
-        run_with(&app, &world, json!({"approval_mode": "bypass", "steps": steps})).await;
+    let (run, receipt) = run_with(
+        &app,
+        &world,
+        json!({"approval_mode": "bypass", "steps": steps}),
+    )
+    .await;
     let token = text(&receipt, "resolution_tokens.gate").to_owned();
     let gate = world.task(&app, &run, "gate").await;
     assert_eq!(text(&gate, "task.status"), "dispatched");
@@ -30,24 +34,44 @@ async fn a_question_is_answered_with_its_token() {
     say(&app, &world, &door, json!({"content": "yes"}))
         .await
         .expect(409, "stale_claim");
-    say(&app, &world, &door, json!({"resolution_token": "x", "content": "yes"}))
-        .await
-        .expect(409, "stale_claim");
-    say(&app, &world, &door, json!({"resolution_token": token, "outcome": "maybe"}))
-        .await
-        .expect(422, "invalid_outcome");
+    say(
+        &app,
+        &world,
+        &door,
+        json!({"resolution_token": "x", "content": "yes"}),
+    )
+    .await
+    .expect(409, "stale_claim");
+    say(
+        &app,
+        &world,
+        &door,
+        json!({"resolution_token": token, "outcome": "maybe"}),
+    )
+    .await
+    .expect(422, "invalid_outcome");
     let go = of_task(&world, &run, "go", "resolution");
     say(&app, &world, &go, json!({"content": "yes"}))
         .await
         .expect(409, "task_not_running");
-    let told = say(&app, &world, &door, json!({"resolution_token": token, "content": "yes"}))
-        .await
-        .ok(200);
+    let told = say(
+        &app,
+        &world,
+        &door,
+        json!({"resolution_token": token, "content": "yes"}),
+    )
+    .await
+    .ok(200);
     assert_eq!(text(&told, "task.status"), "completed");
     assert_eq!(text(&told, "task.output"), "yes");
-    let again = say(&app, &world, &door, json!({"resolution_token": token, "content": "no"}))
-        .await
-        .ok(200);
+    let again = say(
+        &app,
+        &world,
+        &door,
+        json!({"resolution_token": token, "content": "no"}),
+    )
+    .await
+    .ok(200);
     assert_eq!(text(&again, "task.output"), "yes");
     assert_eq!(
         state(&app, &world, &run).await,
@@ -57,9 +81,9 @@ async fn a_question_is_answered_with_its_token() {
         .get(&verb(&world, &run, "events"), &world.human.token)
         .await
         .ok(200);
-    let answered = items(&events, "events").iter().find(|e| {
-        crate::support::http::find(e, "payload.resolved_by").is_some()
-    });
+    let answered = items(&events, "events")
+        .iter()
+        .find(|e| crate::support::http::find(e, "payload.resolved_by").is_some());
     let answered = answered.expect("the settle says who answered");
     assert_eq!(text(answered, "payload.task_key"), "gate");
     assert_eq!(text(answered, "payload.resolved_by.kind"), "human");
@@ -72,14 +96,23 @@ async fn a_late_answer_finds_the_question_expired() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
     let steps = json!([ask("gate"), world.routed("go", "echo")]);
-    let (run, receipt) =
-        run_with(&app, &world, json!({"approval_mode": "bypass", "steps": steps})).await;
+    let (run, receipt) = run_with(
+        &app,
+        &world,
+        json!({"approval_mode": "bypass", "steps": steps}),
+    )
+    .await;
     let token = text(&receipt, "resolution_tokens.gate").to_owned();
     app.advance(Duration::from_secs(3600)).await;
     let door = of_task(&world, &run, "gate", "resolution");
-    let told = say(&app, &world, &door, json!({"resolution_token": token, "content": "yes"}))
-        .await
-        .ok(200);
+    let told = say(
+        &app,
+        &world,
+        &door,
+        json!({"resolution_token": token, "content": "yes"}),
+    )
+    .await
+    .ok(200);
     assert_eq!(text(&told, "task.status"), "timed_out");
     assert_eq!(text(&told, "task.error.key"), "await_timeout");
     assert!(crate::support::http::find(&told, "task.output").is_none());
@@ -104,14 +137,22 @@ async fn a_wait_reads_what_its_target_came_to() {
     assert_eq!(text(&j, "task.wait.task"), "src");
     assert_eq!(text(&j, "task.wait.run_public_id"), run);
     assert_eq!(at(&j, "task.wait.timeout_ms").as_i64(), Some(3_600_000));
-    say(&app, &world, &of_task(&world, &run, "j", "resolution"), json!({"content": "x"}))
-        .await
-        .expect(409, "stale_claim");
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "j", "resolution"),
+        json!({"content": "x"}),
+    )
+    .await
+    .expect(409, "stale_claim");
     completes(&app, &world, &run, "src").await;
     let j = world.task(&app, &run, "j").await;
     assert_eq!(text(&j, "task.status"), "completed");
     assert_eq!(text(&j, "task.structured_content.status"), "completed");
-    assert_eq!(text(&j, "task.structured_content.results.0.output"), "did src");
+    assert_eq!(
+        text(&j, "task.structured_content.results.0.output"),
+        "did src"
+    );
     assert!(text(&j, "task.output").contains("<task_result task=\"src\" status=\"completed\">"));
     assert!(state(&app, &world, &run).await.starts_with("completed"));
     // A wait on what is done already completes at once; on a failure, it says so.

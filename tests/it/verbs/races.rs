@@ -14,7 +14,10 @@ async fn the_first_success_ends_a_race_and_cancels_the_rest() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
     let steps = json!([
-        race(vec![world.routed("unit", "echo"), world.routed("lint", "echo")], json!("any")),
+        race(
+            vec![world.routed("unit", "echo"), world.routed("lint", "echo")],
+            json!("any")
+        ),
         world.routed("after", "echo"),
     ]);
     let run = world.run(&app, steps).await;
@@ -51,7 +54,9 @@ async fn the_first_success_ends_a_race_and_cancels_the_rest() {
 async fn a_quorum_that_cannot_be_reached_fails() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
-    let members = ["a", "b", "c"].map(|key| world.routed(key, "echo")).to_vec();
+    let members = ["a", "b", "c"]
+        .map(|key| world.routed(key, "echo"))
+        .to_vec();
     let steps = json!([race(members, json!(2)), world.routed("after", "echo")]);
     let run = world.run(&app, steps).await;
     completes(&app, &world, &run, "b").await;
@@ -65,10 +70,19 @@ async fn a_quorum_that_cannot_be_reached_fails() {
     assert_eq!(text(&race, "task.error.key"), "quorum_unreachable");
     assert_eq!(text(&race, "task.result.selected.0"), "b");
     // Abandoning the barrier opens what it skipped.
-    say(&app, &world, &of_task(&world, &run, "race", "abandon"), json!({}))
-        .await
-        .ok(200);
-    assert!(state(&app, &world, &run).await.ends_with("after:dispatched"));
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "race", "abandon"),
+        json!({}),
+    )
+    .await
+    .ok(200);
+    assert!(
+        state(&app, &world, &run)
+            .await
+            .ends_with("after:dispatched")
+    );
     app.finish().await;
 }
 
@@ -78,7 +92,10 @@ async fn losers_may_run_out() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
     let mut group = race(
-        vec![call(&world, "fast", "propagate"), call(&world, "slow", "halt")],
+        vec![
+            call(&world, "fast", "propagate"),
+            call(&world, "slow", "halt"),
+        ],
         json!("any"),
     );
     group["losers"] = json!("run_out");
@@ -104,7 +121,10 @@ async fn shared_work_is_spared() {
     let mut s = world.routed("s", "echo");
     s["tool"]["after"] = json!(["b"]);
     let steps = json!([
-        race(vec![world.routed("a", "echo"), world.routed("b", "echo")], json!("any")),
+        race(
+            vec![world.routed("a", "echo"), world.routed("b", "echo")],
+            json!("any")
+        ),
         s,
     ]);
     let run = world.run(&app, steps).await;

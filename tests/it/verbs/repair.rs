@@ -11,7 +11,10 @@ async fn a_halted_call_is_retried() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
     let run = world
-        .run(&app, json!([call(&world, "a", "halt"), call(&world, "b", "halt")]))
+        .run(
+            &app,
+            json!([call(&world, "a", "halt"), call(&world, "b", "halt")]),
+        )
         .await;
     let granted = app
         .command(&door(&run, "a", "claim"), &world.runner.token)
@@ -26,15 +29,30 @@ async fn a_halted_call_is_retried() {
         "needs_attention a:failed b:waiting"
     );
     assert_eq!(attention(&app, &world, &run).await, "halt_failure a");
-    say(&app, &world, &of_task(&world, &run, "b", "retry"), json!({}))
-        .await
-        .expect(409, "not_retryable");
-    say(&app, &world, &of_task(&world, &run, "a", "retry"), json!({"model": {"model": "x/y"}}))
-        .await
-        .expect(422, "invalid_model");
-    let retried = say(&app, &world, &of_task(&world, &run, "a", "retry"), json!({}))
-        .await
-        .ok(200);
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "b", "retry"),
+        json!({}),
+    )
+    .await
+    .expect(409, "not_retryable");
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "a", "retry"),
+        json!({"model": {"model": "x/y"}}),
+    )
+    .await
+    .expect(422, "invalid_model");
+    let retried = say(
+        &app,
+        &world,
+        &of_task(&world, &run, "a", "retry"),
+        json!({}),
+    )
+    .await
+    .ok(200);
     assert_eq!(text(&retried, "task.status"), "dispatched");
     assert_eq!(attention(&app, &world, &run).await, "");
     let late = json!({"claim_token": old, "content": "late"});
@@ -117,7 +135,11 @@ async fn a_failure_holds_early_while_claims_go_on() {
         attention(&app, &world, &run).await == "halt_failure bad"
     })
     .await;
-    assert!(state(&app, &world, &run).await.starts_with("needs_attention"));
+    assert!(
+        state(&app, &world, &run)
+            .await
+            .starts_with("needs_attention")
+    );
     for (key, token) in [("long", token), ("free", claim_token(&granted))] {
         let extend = json!({"claim_token": token, "timeout_ms": 60000});
         app.post(&door(&run, key, "extend"), &world.runner.token, extend)
@@ -129,9 +151,14 @@ async fn a_failure_holds_early_while_claims_go_on() {
             .ok(200);
     }
     assert_eq!(attention(&app, &world, &run).await, "halt_failure bad");
-    say(&app, &world, &of_task(&world, &run, "bad", "abandon"), json!({}))
-        .await
-        .ok(200);
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "bad", "abandon"),
+        json!({}),
+    )
+    .await
+    .ok(200);
     assert!(state(&app, &world, &run).await.ends_with("end:dispatched"));
     app.finish().await;
 }
@@ -150,7 +177,11 @@ async fn a_settle_that_makes_work_ready_ends_a_hold() {
         .command(&door(&run, "long", "claim"), &world.runner.token)
         .await;
     fails(&app, &world, &run, "bad").await;
-    assert!(state(&app, &world, &run).await.starts_with("needs_attention"));
+    assert!(
+        state(&app, &world, &run)
+            .await
+            .starts_with("needs_attention")
+    );
     let body = json!({"claim_token": claim_token(&granted), "content": "done"});
     app.post(&door(&run, "long", "commit"), &world.runner.token, body)
         .await
@@ -162,10 +193,19 @@ async fn a_settle_that_makes_work_ready_ends_a_hold() {
     // The reason stands while its row is there, on a running run too (INV-35).
     assert_eq!(attention(&app, &world, &run).await, "halt_failure bad");
     completes(&app, &world, &run, "next").await;
-    assert!(state(&app, &world, &run).await.starts_with("needs_attention"));
-    say(&app, &world, &of_task(&world, &run, "bad", "retry"), json!({}))
-        .await
-        .ok(200);
+    assert!(
+        state(&app, &world, &run)
+            .await
+            .starts_with("needs_attention")
+    );
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "bad", "retry"),
+        json!({}),
+    )
+    .await
+    .ok(200);
     completes(&app, &world, &run, "bad").await;
     completes(&app, &world, &run, "end").await;
     assert!(state(&app, &world, &run).await.starts_with("completed"));
@@ -186,9 +226,14 @@ async fn a_person_ends_a_branch() {
         .command(&door(&run, "a", "claim"), &world.runner.token)
         .await;
     let token = claim_token(&granted);
-    let canceled = say(&app, &world, &of_task(&world, &run, "a", "cancel"), json!({}))
-        .await
-        .ok(200);
+    let canceled = say(
+        &app,
+        &world,
+        &of_task(&world, &run, "a", "cancel"),
+        json!({}),
+    )
+    .await
+    .ok(200);
     assert_eq!(text(&canceled, "task.status"), "canceled");
     assert_eq!(text(&canceled, "task.failure_resolution"), "canceled");
     assert_eq!(text(&canceled, "task.error.key"), "task_canceled");
@@ -202,14 +247,24 @@ async fn a_person_ends_a_branch() {
         .await
         .ok(200);
     assert_eq!(text(&told, "task.status"), "canceled");
-    say(&app, &world, &of_task(&world, &run, "a", "cancel"), json!({}))
-        .await
-        .expect(409, "already_terminal");
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "a", "cancel"),
+        json!({}),
+    )
+    .await
+    .expect(409, "already_terminal");
     completes(&app, &world, &run, "b").await;
     completes(&app, &world, &run, "end").await;
     assert!(state(&app, &world, &run).await.starts_with("completed"));
-    say(&app, &world, &of_task(&world, &run, "end", "cancel"), json!({}))
-        .await
-        .expect(409, "not_adjudicable");
+    say(
+        &app,
+        &world,
+        &of_task(&world, &run, "end", "cancel"),
+        json!({}),
+    )
+    .await
+    .expect(409, "not_adjudicable");
     app.finish().await;
 }

@@ -7,7 +7,13 @@ use serde_json::json;
 use super::*;
 
 async fn stop(app: &TestApp, world: &World, run: &str, force: bool) -> Answer {
-    say(app, world, &verb(world, run, "stop"), json!({"force": force})).await
+    say(
+        app,
+        world,
+        &verb(world, run, "stop"),
+        json!({"force": force}),
+    )
+    .await
 }
 
 /// A graceful stop cancels what has not started, and lets claimed work finish and keep its result.
@@ -16,20 +22,29 @@ async fn a_graceful_stop_lets_claimed_work_finish() {
     let app = TestApp::start().await;
     let world = World::in_database(&app.sql().await, "a").await;
     let run = world
-        .run(&app, json!([world.routed("a", "echo"), world.routed("b", "echo")]))
+        .run(
+            &app,
+            json!([world.routed("a", "echo"), world.routed("b", "echo")]),
+        )
         .await;
     let granted = app
         .command(&door(&run, "a", "claim"), &world.runner.token)
         .await;
     let told = stop(&app, &world, &run, false).await.ok(200);
     assert_eq!(text(&told, "run.status"), "canceling");
-    assert_eq!(state(&app, &world, &run).await, "canceling a:dispatched b:canceled");
+    assert_eq!(
+        state(&app, &world, &run).await,
+        "canceling a:dispatched b:canceled"
+    );
     stop(&app, &world, &run, false).await.ok(200);
     let body = json!({"claim_token": claim_token(&granted), "content": "done"});
     app.post(&door(&run, "a", "commit"), &world.runner.token, body)
         .await
         .ok(200);
-    assert_eq!(state(&app, &world, &run).await, "canceled a:completed b:canceled");
+    assert_eq!(
+        state(&app, &world, &run).await,
+        "canceled a:completed b:canceled"
+    );
     stop(&app, &world, &run, false)
         .await
         .expect(409, "already_terminal");
@@ -45,11 +60,26 @@ async fn a_stop_hangs_in_no_state() {
     source["tool"]["detached"] = json!(true);
     let shapes = [
         ("question", json!([{"ask": {"key": "q", "prompt": "?"}}])),
-        ("wait", json!([source, {"wait": {"key": "w", "task": "src"}}])),
-        ("call", json!([world.routed("a", "echo"), world.routed("b", "echo")])),
-        ("held", json!([call(&world, "a", "halt"), world.routed("b", "echo")])),
-        ("paused", json!([world.routed("a", "echo"), {"ask": {"prompt": "?"}}])),
-        ("race", json!([{"parallel": [world.routed("a", "echo"), world.routed("b", "echo")], "until": "any"}])),
+        (
+            "wait",
+            json!([source, {"wait": {"key": "w", "task": "src"}}]),
+        ),
+        (
+            "call",
+            json!([world.routed("a", "echo"), world.routed("b", "echo")]),
+        ),
+        (
+            "held",
+            json!([call(&world, "a", "halt"), world.routed("b", "echo")]),
+        ),
+        (
+            "paused",
+            json!([world.routed("a", "echo"), {"ask": {"prompt": "?"}}]),
+        ),
+        (
+            "race",
+            json!([{"parallel": [world.routed("a", "echo"), world.routed("b", "echo")], "until": "any"}]),
+        ),
     ];
     for (name, steps) in shapes {
         for force in [true, false] {
