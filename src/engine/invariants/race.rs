@@ -67,7 +67,8 @@ pub(super) fn failures_are_taken_over(view: &View<'_>) -> Finding {
     let races = view.world.tasks.iter();
     for race in races.filter(|t| is_race(t) && t.status.is_terminal()) {
         for no in upstream(view, race.no) {
-            let Some(task) = view.task(no).filter(|t| holds(t)) else {
+            let failure = view.task(no).filter(|t| holds(t));
+            let Some(task) = failure.filter(|t| is_in_arms(view, t, race.no)) else {
                 continue;
             };
             let live = consumers(view, no).any(|c| !c.status.is_terminal());
@@ -161,7 +162,7 @@ fn is_word(race: &Task, source: &Task, word: &str) -> bool {
     ];
     let own = match source.failure_resolution {
         // Stamped before or after.
-        Some(FailureResolution::Abandoned) => return before && word != "completed",
+        Some(FailureResolution::Abandoned) => return word != "completed",
         None if failed && source.on_failure == OnFailure::Absorb => "absorbed",
         _ => source.status.shown(),
     };
@@ -177,14 +178,15 @@ fn is_word(race: &Task, source: &Task, word: &str) -> bool {
     }
 }
 
+fn is_lost(task: &Task) -> bool {
+    let error = task.error.as_ref();
+    error.is_some_and(|e| e.key == "join_loser_canceled")
+}
+
 /// INV-14: a loser had no live consumer outside the walk when it was cancelled, and no selected row
 /// is one.
 pub(super) fn losers_had_no_consumers(before: &View<'_>, after: &View<'_>) -> Finding {
-    let lost = |t: &Task| {
-        t.error
-            .as_ref()
-            .is_some_and(|e| e.key == "join_loser_canceled")
-    };
+    let lost = is_lost;
     for loser in after.world.tasks.iter().filter(|t| lost(t)) {
         let new = before
             .task(loser.no)
@@ -259,7 +261,11 @@ pub fn losers_are_walked(before: &World, after: &World) -> Result<(), Violation>
             let Some(task) = open.filter(|t| is_in_arms(&after, t, race.no)) else {
                 continue;
             };
-            let live = consumers(&after, no).any(|c| !c.status.is_terminal());
+            // Whoever ended after the walk was alive then, but for those that it ended itself.
+            let live = consumers(&after, no).any(|c| {
+                let later = c.settle_seq > race.settle_seq && !is_lost(c);
+                !c.status.is_terminal() || later
+            });
             let key: &TaskKey = &task.key;
             if !live {
                 return Err(Violation {

@@ -307,6 +307,7 @@ fn what(dice: &mut Dice, mood: Mood) -> What {
 struct Held {
     key: TaskKey,
     task: TaskNo,
+    generation: i32,
     by: ExecutorId,
     under: Option<Vec<u8>>,
     tokens: Vec<[u8; 32]>,
@@ -565,6 +566,7 @@ impl Client {
                 self.held.push(Held {
                     key: key.clone(),
                     task: taking.task,
+                    generation: taking.generation,
                     by: taking.by,
                     under: taking.key.clone(),
                     tokens: vec![taking.digest],
@@ -1066,7 +1068,17 @@ impl Client {
         answer: &Answer,
     ) -> Outcome {
         let was = task(before, task_no(&self.db, key));
-        let held = self.held.iter().find(|h| h.key == *key && h.by == by);
+        if was.kind == TaskKind::Await {
+            // Answered by whom it is addressed to; there is no token.
+            let by_addressee = was.addressed.and_then(|a| a.executor) == Some(by);
+            return match answer {
+                Answer::Task(..) if !by_addressee => Err(format!("{key} was answered by {by:?}")),
+                _ => Ok(()),
+            };
+        }
+        let held = self.held.iter().find(|h| {
+            h.key == *key && h.by == by && h.generation == was.generation
+        });
         let right = held.is_some_and(|h| token.is_some() && h.tokens.last().copied() == token);
         let stored = self.accepted.iter().find(|a| a.key == *key);
         match answer {
@@ -1143,7 +1155,7 @@ impl Client {
             (Command::Append(appending), Answer::Appended(accepted)) => {
                 self.tried.appended += usize::from(!accepted.replayed);
                 self.tried.replayed += usize::from(accepted.replayed);
-                if !accepted.replayed {
+                if !accepted.replayed && appending.under.is_some() {
                     let known = ((**appending).clone(), accepted.receipt.clone());
                     self.appended.push(known);
                 }
@@ -1231,7 +1243,10 @@ impl Client {
             }
             _ => {}
         }
-        let held = self.held.iter().position(|h| h.task == park.task);
+        let held = self
+            .held
+            .iter()
+            .position(|h| h.task == park.task && h.generation == park.generation);
         Some(match held {
             Some(held) if park.claim.is_some() && !due => Op::Commit {
                 held,

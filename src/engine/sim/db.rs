@@ -332,6 +332,10 @@ impl Db {
         locked.receipts.extend(kept);
     }
 
+    fn is_stored(&self, no: TaskNo) -> bool {
+        row(no) < self.world.tasks.len()
+    }
+
     fn with_tips(&self, named: BTreeSet<TaskNo>) -> BTreeSet<TaskNo> {
         let tips: Vec<TaskNo> = named.iter().map(|no| self.task(*no).tip).collect();
         named.into_iter().chain(tips).collect()
@@ -392,7 +396,7 @@ impl Db {
 
     /// `run_tx.load_observed` and `run_tx.load_bodies`.
     fn load_observed(&mut self, locked: &mut Locked, nos: &[TaskNo]) {
-        let named = self.with_tips(nos.iter().copied().collect());
+        let named = self.with_tips(nos.iter().copied().filter(|no| self.is_stored(*no)).collect());
         let mut focus = named.clone();
         for no in named
             .iter()
@@ -467,7 +471,9 @@ impl Db {
             }
             Want::Addressees(nos) => {
                 for no in nos {
-                    let found = self.fleet.addressees(self.task(*no));
+                    // By what the slice says: rows that this transaction adds are not stored.
+                    let task = locked.graph.task(*no).expect("a row that starts is loaded");
+                    let found = self.fleet.addressees(task);
                     self.reads.rows += found.len();
                     locked.graph.put_addressees(*no, found);
                 }
@@ -533,7 +539,8 @@ impl Db {
                     let value = parse(text.unwrap_or("{}").as_bytes());
                     (*no, value.expect("stored texts are JSON"))
                 };
-                let inputs = nos.iter().map(input).collect::<Vec<_>>();
+                let stored = nos.iter().filter(|no| self.is_stored(**no));
+                let inputs = stored.map(input).collect::<Vec<_>>();
                 self.reads.rows += inputs.len();
                 locked
                     .graph

@@ -92,7 +92,7 @@ fn what_waits_for_somebody_is_no_end() {
         task b tool read as approval
         answer a
         claim  a p1      -> granted
-        commit a p1 'ok' -> completed; a completed, attention approval_required b
+        commit a p1 'ok' -> completed; a completed
         show   run       -> running approval_required [b]
         ",
     );
