@@ -9,13 +9,16 @@ use nexus::store::{self, Sql, Statements};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use crate::support::seed::{World, claim_token, door};
+use crate::support::seed::{READ_ONLY, World, claim_token, door, serve};
 use crate::support::{TestApp, text};
 
 /// Every list of statements, by file.
 const LISTS: &[(&str, &[&Sql])] = &[
+    ("appends", store::appends::STATEMENTS),
     ("apply", store::apply::STATEMENTS),
+    ("births", store::births::STATEMENTS),
     ("credentials", store::credentials::STATEMENTS),
+    ("due", store::due::STATEMENTS),
     ("inbox::batch", store::inbox::batch::STATEMENTS),
     ("inbox::list", store::inbox::list::STATEMENTS),
     ("inbox::proof", store::inbox::proof::STATEMENTS),
@@ -131,6 +134,7 @@ const HOT: &[&str] = &[
     "task_results",
     "edges",
     "parks",
+    "waits",
     "open_failures",
     "run_events",
     "receipts",
@@ -186,6 +190,8 @@ async fn history(sql: &Client, world: &World) {
                 CASE WHEN task_no % 2 = 1 THEN 'elsewhere' END, now(), now(), 1, false, 0, now(), 0
            FROM tasks WHERE run_id > 1000000 AND run_id <= 1000400;
          INSERT INTO open_failures (account_id, run_id, task_no) SELECT account_id, run_id, task_no FROM parks WHERE run_id > 1000000;
+         INSERT INTO waits (account_id, run_id, task_no, observes_no)
+         SELECT account_id, run_id, task_no, task_no - 1 FROM parks WHERE run_id > 1000000 AND task_no > 1;
          INSERT INTO receipts (account_id, door, scope_id, caller_id, key, fingerprint, run_id, body, created_at)
          SELECT account_id, 'run_create', workspace_id, creator_id, 'h' || run_id, '\\x00', run_id, '{{}}', now() FROM runs
           WHERE run_id > 1000000"
@@ -278,7 +284,7 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
     add("run_tx.load_nos", 60, format!("{runs}, ARRAY[1]::int[]"));
     add(
         "run_tx.load_downstream",
-        80,
+        160,
         format!("{runs}, ARRAY[1]::int[]"),
     );
     add("run_tx.load_open", 200, runs.clone());
@@ -290,12 +296,53 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
         20,
         format!("ARRAY[{a}]::bigint[], ARRAY[{e}]::bigint[]"),
     );
-    add(
-        "run_tx.load_addressees",
-        40,
-        format!("{runs}, ARRAY[2]::int[]"),
-    );
+    for tool in ["echo", "skill"] {
+        add(
+            "run_tx.load_addressees",
+            40,
+            format!(
+                "{runs}, ARRAY[2], ARRAY['{tool}'], ARRAY[{e}]::bigint[], ARRAY[NULL]::bigint[], ARRAY[{id}]::bigint[],
+                 ARRAY[NULL]::text[]"
+            ),
+        );
+    }
     add("run_tx.load_failures", 10, runs.clone());
+    for name in ["repair", "repair_into", "branch", "branch_into"] {
+        add(
+            &format!("run_tx.load_{name}"),
+            160,
+            format!("{runs}, ARRAY['a']"),
+        );
+    }
+    // Row 5 is a race of rows 3 and 4.
+    for name in ["arms", "selections", "watchers", "observed", "bodies", "rules"] {
+        let no = if matches!(name, "arms" | "selections") {
+            5
+        } else {
+            1
+        };
+        add(
+            &format!("run_tx.load_{name}"),
+            100,
+            format!("{runs}, ARRAY[{no}]"),
+        );
+    }
+    add("run_tx.load_rests", 40, format!("{runs}, ARRAY[2]"));
+    for kind in ["approval", "ask"] {
+        add(
+            "run_tx.load_resting",
+            40,
+            format!("{runs}, ARRAY['{kind}']"),
+        );
+    }
+    add("run_tx.load_host", 20, runs.clone());
+    add(
+        "run_tx.load_standing",
+        160,
+        format!("{runs}, ARRAY['a'], ARRAY[3]"),
+    );
+    add("run_tx.load_receipts", 20, format!("{runs}, ARRAY['k']"));
+    add("due.drains", 10, "1, 0, '{}', 256".to_owned());
     add(
         "apply.edges",
         20,
@@ -323,7 +370,7 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
             "{at}, ARRAY[1], ARRAY['dispatched'], ARRAY[0], ARRAY[0], ARRAY['runner'], ARRAY[{e}::bigint], ARRAY[NULL]::text[],
              ARRAY[NULL]::timestamptz[], ARRAY[now()], ARRAY[NULL]::bigint[], ARRAY[NULL]::timestamptz[], ARRAY[NULL]::bytea[],
              ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[false], ARRAY[false], ARRAY[NULL]::int[],
-             ARRAY[NULL]::timestamptz[], 1"
+             ARRAY[NULL]::timestamptz[], ARRAY[NULL]::uuid[], ARRAY[NULL]::int[], ARRAY[NULL]::int[], 1"
         ),
     );
     let none = "ARRAY[NULL]::timestamptz[]";
@@ -333,9 +380,63 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
         format!(
             "{at}, ARRAY['running'], ARRAY[1], ARRAY[2], ARRAY[2], ARRAY[2], ARRAY[2], ARRAY[0], ARRAY[1], ARRAY[0], ARRAY[0],
              ARRAY[0], ARRAY[0], ARRAY[9::bigint], ARRAY[false], ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[NULL]::text[],
-             ARRAY[false], ARRAY[now()], {none}, {none}, {none}, {none}, 1"
+             ARRAY[false], ARRAY[now()], {none}, {none}, {none}, {none}, ARRAY[0], ARRAY[0], ARRAY[0],
+             ARRAY[0], 1"
         ),
     );
+    add(
+        "apply.clocks",
+        20,
+        format!("{at}, ARRAY[true], ARRAY[1000::bigint]"),
+    );
+    add(
+        "apply.waits_gone",
+        20,
+        format!("{at}, ARRAY[2], ARRAY[1], 1"),
+    );
+    add(
+        "apply.receipts_expired",
+        10,
+        format!("{at}, ARRAY['k']"),
+    );
+    // What is inserted reads nothing.
+    for (name, rest) in [
+        ("apply.waits_new", "ARRAY[99], ARRAY[98]"),
+        ("apply.failures_new", "ARRAY[99]"),
+        (
+            "apply.receipts",
+            "ARRAY['new'], ARRAY['\\x00']::bytea[], ARRAY['{}'], ARRAY[now()]",
+        ),
+        (
+            "apply.results",
+            "ARRAY[99], ARRAY[0], ARRAY['[]'], ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[NULL]::text[],
+             ARRAY[NULL]::bytea[], ARRAY[NULL]::text[]",
+        ),
+        (
+            "apply.parks_new",
+            "ARRAY[99], ARRAY['ask'], ARRAY[NULL]::bigint[], ARRAY[NULL]::text[], ARRAY[now()], ARRAY[1]::bigint[],
+             ARRAY[NULL]::bigint[], ARRAY[NULL]::text[], ARRAY[false], ARRAY[0], ARRAY[now()], ARRAY[0]::smallint[],
+             ARRAY[false]",
+        ),
+        (
+            "births.tasks",
+            "ARRAY[99], ARRAY['new'], ARRAY['tool_task'], ARRAY['author'], ARRAY[NULL]::text[], ARRAY[false],
+             ARRAY['conversation'], ARRAY['auto'], ARRAY['propagate'], ARRAY[NULL]::text[], ARRAY['collapsed'],
+             ARRAY[NULL]::int[], ARRAY['{}'], ARRAY['{}'], ARRAY['{}'], ARRAY[0], ARRAY['echo'], ARRAY[NULL]::bigint[],
+             ARRAY[NULL]::bigint[], ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[NULL]::int[], ARRAY[NULL]::text[],
+             ARRAY[NULL]::int[], ARRAY[NULL]::int[], ARRAY[NULL]::bytea[], ARRAY[NULL]::int[]",
+        ),
+        (
+            "births.inputs",
+            "ARRAY[99], ARRAY['{}'], ARRAY[NULL]::text[], ARRAY[NULL]::text[]",
+        ),
+        (
+            "births.edges",
+            "ARRAY[98], ARRAY[99], ARRAY[0], ARRAY[true], ARRAY['open']",
+        ),
+    ] {
+        add(name, 0, format!("{at}, {rest}"));
+    }
     add("apply.failures_gone", 10, format!("{at}, ARRAY[1], 0"));
     add("views.tasks_by_no", 60, format!("{runs}, ARRAY[1]::int[]"));
     add("views.tasks_of_run", 120, format!("{a}, {id}"));
@@ -533,10 +634,19 @@ async fn hot_statements_read_by_index_whatever_the_statistics_say() {
     let run = world
         .run(
             &app,
-            json!([world.routed("a", "echo"), world.routed("b", "echo")]),
+            json!([
+                world.routed("a", "echo"),
+                world.routed("b", "echo"),
+                {"parallel": [world.routed("c", "echo"), world.routed("d", "echo")], "until": "any"},
+                world.routed("e", "echo"),
+            ]),
         )
         .await;
     world.claim(&app, &run, "a").await;
+    serve(&sql, world.account, &world.runner, "skill", READ_ONLY, None).await;
+    sql.batch_execute("INSERT INTO waits (account_id, run_id, task_no, observes_no) SELECT account_id, run_id, 2, 1 FROM runs")
+        .await
+        .unwrap();
     // A digest that the statements below can name.
     sql.batch_execute("UPDATE parks SET claim_digest = '\\x00' WHERE claimed_at IS NOT NULL")
         .await
@@ -599,7 +709,7 @@ async fn hot_statements_read_by_index_whatever_the_statistics_say() {
     }
     assert!(bad.is_empty(), "\n{bad}");
     drop(old);
-    sql.batch_execute("TRUNCATE runs, tasks, task_inputs, task_results, edges, parks, open_failures, run_events, receipts").await.unwrap();
+    sql.batch_execute("TRUNCATE runs, tasks, task_inputs, task_results, edges, parks, waits, open_failures, run_events, receipts").await.unwrap();
     app.finish().await;
 }
 
