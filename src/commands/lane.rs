@@ -4,9 +4,9 @@
 //! A run always falls into the same lane. While a lane's transaction is under way, commands that
 //! arrive wait; the next transaction takes all of them, up to [`BATCH`]. With nothing waiting a
 //! batch is one command and costs no delay. One batch is: lock its runs (ascending, leaving out
-//! those that somebody holds), load all slices in one round trip, decide one command after another
-//! (those of one run in order of arrival, each seeing the effects before it), load what their
-//! consequences must see, apply and commit in one round trip, answer each.
+//! those that somebody holds), load all slices in one round trip, decide the commands (those of one
+//! run in order of arrival, each seeing the effects before it), load what their consequences must see
+//! in rounds of one round trip for all runs, apply and commit in one round trip, answer each.
 //!
 //! A run that somebody holds is taken out of the lane and done by its own *waiter*, which gathers
 //! all further commands of that run: never does more than one transaction a run and replica wait
@@ -19,7 +19,7 @@
 //!
 //! Does not know what the commands decide.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
@@ -430,18 +430,16 @@ impl Executor {
         held: Held,
     ) -> Result<(Vec<TaskView>, Vec<Hint>), store::Error> {
         let mut tx = self.store.lock_runs(&wanted(commands), held).await?;
-        let mut mint = Mint::new();
-        for command in commands.iter_mut() {
+        let mut turns: BTreeMap<RunTarget, Turn> = BTreeMap::new();
+        for (at, command) in commands.iter_mut().enumerate() {
             let target = command.target();
-            match tx.locked(&target) {
-                Some(locked) => {
-                    command.decide(locked, &mut mint);
-                    to_rest(&mut tx, &target).await?;
-                }
-                None if held == Held::Wait => command.no_run(),
-                None => {} // held by somebody, or absent
-            }
+            if tx.locked(&target).is_some() {
+                turns.entry(target).or_default().next.push_back(at);
+            } else if held == Held::Wait {
+                command.no_run();
+            } // else held by somebody, or absent
         }
+        to_rest(&mut tx, commands, turns).await?;
         let views: Vec<(RunTarget, TaskNo)> = commands
             .iter()
             .filter_map(|c| Some((c.target(), c.shows()?)))
@@ -461,28 +459,78 @@ fn join(queue: &mut Queue, command: Box<dyn Waiting>) {
     }
 }
 
-/// Carries a run's consequences to rest, loading what they must see.
-async fn to_rest(tx: &mut RunTx, target: &RunTarget) -> Result<(), store::Error> {
-    let mut asked: Option<Want> = None;
-    loop {
-        let want: Option<Want> = tx.locked(target).and_then(|locked| locked.graph.advance());
-        let Some(want) = want else { return Ok(()) };
-        if asked.as_ref() == Some(&want) {
-            // What was just read for is not there: the rows contradict each other.
-            return Err(store::Error::inconsistent(
-                "runs",
-                "graph",
-                format!("{want:?} has no rows"),
-            ));
+/// Where one run of a batch stands.
+#[derive(Default)]
+struct Turn {
+    /// Its commands that are not decided yet, in order of arrival.
+    next: VecDeque<usize>,
+    /// Whether one was decided whose consequences are not all carried out.
+    under_way: bool,
+    /// What was loaded last for it.
+    asked: Option<Want>,
+}
+
+/// Decides the commands of all runs, each carried to rest before the next of its run. What their
+/// consequences must see is loaded in rounds, one round trip for all runs.
+async fn to_rest(
+    tx: &mut RunTx,
+    commands: &mut Queue,
+    mut turns: BTreeMap<RunTarget, Turn>,
+) -> Result<(), store::Error> {
+    let mut mint = Mint::new();
+    while !turns.is_empty() {
+        let mut wants = Vec::new();
+        for (target, turn) in &mut turns {
+            let locked = tx.locked(target).expect("a run that has a turn is locked");
+            if let Some(want) = turn.go_on(locked, commands, &mut mint)? {
+                wants.push((*target, want));
+            }
         }
-        tx.load(&[(*target, want.clone())]).await?;
-        asked = Some(want);
+        turns.retain(|_, turn| turn.under_way);
+        if !wants.is_empty() {
+            tx.load(&wants).await?;
+        }
+    }
+    Ok(())
+}
+
+impl Turn {
+    /// Goes on until something must be loaded, or nothing is left to do.
+    fn go_on(
+        &mut self,
+        locked: &mut Locked,
+        commands: &mut Queue,
+        mint: &mut Mint,
+    ) -> Result<Option<Want>, store::Error> {
+        loop {
+            if self.under_way
+                && let Some(want) = locked.graph.advance()
+            {
+                if self.asked.as_ref() == Some(&want) {
+                    // What was just read for is not there: the rows contradict each other.
+                    return Err(store::Error::inconsistent(
+                        "runs",
+                        "graph",
+                        format!("{want:?} has no rows"),
+                    ));
+                }
+                self.asked = Some(want.clone());
+                return Ok(Some(want));
+            }
+            self.asked = None;
+            let next = self.next.pop_front();
+            self.under_way = next.is_some();
+            match next {
+                Some(at) => commands[at].decide(locked, mint),
+                None => return Ok(None),
+            }
+        }
     }
 }
 
 /// What a batch must see at first: one entry a run, in lock order.
 fn wanted(commands: &Queue) -> Vec<(RunTarget, Vec<First>)> {
-    let mut wanted: std::collections::BTreeMap<RunTarget, Vec<First>> = Default::default();
+    let mut wanted: BTreeMap<RunTarget, Vec<First>> = Default::default();
     for command in commands {
         wanted
             .entry(command.target())

@@ -226,3 +226,57 @@ async fn commits_of_one_run_that_wait_share_a_transaction() {
     world.stop(&app, &run).await.ok(200);
     app.finish().await;
 }
+
+/// `architecture.md` §5: commands of many runs share the loads of their consequences, round by round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_of_many_runs_share_their_loads() {
+    const RUNS: u64 = 64;
+    let app = TestApp::start().await;
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    greet(&app, &world).await;
+    let mut calls = Vec::new();
+    for _ in 0..RUNS {
+        let steps = json!([world.routed("a", "echo"), world.routed("b", "echo")]);
+        let run = world.run(&app, steps).await;
+        let token = world.claim(&app, &run, "a").await;
+        calls.push((run, token));
+    }
+    // While nobody gets a run the first of each lane waits, and the others gather behind it.
+    sql.batch_execute("BEGIN; LOCK TABLE runs IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    let before = app.app().store.meter();
+    let begun = std::time::Instant::now();
+    let commits: Vec<_> = calls
+        .iter()
+        .map(|(run, token)| {
+            let (door_, bearer) = (app.on(0).clone(), world.runner.token.clone());
+            let (path, body) = (door(run, "a", "commit"), json!({"claim_token": token}));
+            tokio::spawn(async move { door_.post(&path, &bearer, body).await.ok(200) })
+        })
+        .collect();
+    until("all 64 were authenticated", || async {
+        app.app().store.meter().statements >= before.statements + RUNS
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await; // the queues fill; nothing depends on how far
+    sql.batch_execute("COMMIT").await.unwrap();
+    for commit in commits {
+        commit.await.unwrap();
+    }
+    let after = app.app().store.meter();
+    let spent = after.round_trips - before.round_trips - RUNS;
+    println!(
+        "64 commits over 64 runs whose followers start: {spent} round trips and {} statements beside authentication, {:?}",
+        after.statements - before.statements - RUNS,
+        begun.elapsed()
+    );
+    for (run, _) in &calls {
+        let b = world.task(&app, run, "b").await;
+        assert_eq!(crate::support::text(&b, "task.status"), "dispatched");
+    }
+    // Four lanes, each with one command that came first and one batch: lock, two loads, apply.
+    assert!(spent <= 4 * 2 * 4, "{spent} round trips");
+    app.finish().await;
+}
