@@ -11,6 +11,7 @@ use crate::blobs::Blobs;
 use crate::bus::Bus;
 use crate::cable::Cable;
 use crate::commands::claims::Inboxes;
+use crate::commands::hold::Holds;
 use crate::commands::lane::Lanes;
 use crate::config::{self, Config};
 use crate::engine::mint::Mint;
@@ -38,6 +39,8 @@ pub struct Parts {
     pub cable: Cable,
     /// What executes commands that write runs.
     pub lanes: Lanes,
+    /// What judges holds once calls were claimed.
+    pub holds: Holds,
     /// What executes batches of claims.
     pub inboxes: Inboxes,
     /// This replica's id, new at each start.
@@ -67,9 +70,12 @@ impl App {
         let store = Store::new(&config.database)?;
         let blobs = Blobs::new(&config.blobs, store.clone())?;
         let bus = Bus::new(config.redis.as_ref())?;
+        let lanes = Lanes::start(LANES, store.clone(), bus.clone());
+        let holds = Holds::new(lanes.clone());
         Ok(Self(Arc::new(Parts {
-            lanes: Lanes::start(LANES, store.clone(), bus.clone()),
-            inboxes: Inboxes::new(store.clone()),
+            lanes,
+            inboxes: Inboxes::new(store.clone(), holds.clone()),
+            holds,
             store,
             blobs,
             bus,

@@ -115,6 +115,9 @@ async fn one(
             }
         };
         if let Some(granted) = granted {
+            if granted.may_hold {
+                app.holds.ask(caller.account, run);
+            }
             return Ok(claimed(granted, secret));
         }
     }

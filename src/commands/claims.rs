@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use super::claim::{Claimed, claimed, key_digest, wanted};
+use super::hold::Holds;
 use super::{RETRIES, claim};
 use crate::domain::{AccountId, ExecutorId};
 use crate::engine::facts::Caller;
@@ -101,6 +102,7 @@ struct Mark {
 #[derive(Clone)]
 pub struct Inboxes {
     store: Store,
+    holds: Holds,
     waiting: Arc<Mutex<BTreeMap<Inbox, Lane>>>,
 }
 
@@ -112,9 +114,10 @@ impl std::fmt::Debug for Inboxes {
 
 impl Inboxes {
     /// Lanes over that store.
-    pub fn new(store: Store) -> Self {
+    pub fn new(store: Store, holds: Holds) -> Self {
         Self {
             store,
+            holds,
             waiting: Arc::default(),
         }
     }
@@ -170,7 +173,7 @@ impl Inboxes {
                 }
                 continue;
             }
-            let look = Look::new(self.store.clone(), inbox, mark);
+            let look = Look::new(self.store.clone(), self.holds.clone(), inbox, mark);
             // A look of its own task: a panic inside it drops its callers, not the lane.
             mark = match tokio::spawn(look.take(asks)).await {
                 Ok(mark) => mark,
@@ -218,6 +221,7 @@ impl Inboxes {
 /// One look at an inbox on behalf of several callers.
 struct Look {
     store: Store,
+    holds: Holds,
     inbox: Inbox,
     mark: Mark,
     /// Whether rows were passed over that somebody held.
@@ -227,7 +231,7 @@ struct Look {
 }
 
 impl Look {
-    fn new(store: Store, inbox: Inbox, mark: Mark) -> Self {
+    fn new(store: Store, holds: Holds, inbox: Inbox, mark: Mark) -> Self {
         let mark = if mark.looks.is_multiple_of(FROM_START) {
             Mark {
                 after: 0,
@@ -239,6 +243,7 @@ impl Look {
         };
         Self {
             store,
+            holds,
             inbox,
             mark,
             held: false,
@@ -363,6 +368,9 @@ impl Look {
         }
         let mut given: Vec<Vec<Claimed>> = asks.iter().map(|_| Vec::new()).collect();
         for Dealt { slot, granted } in dealt {
+            if granted.may_hold {
+                self.holds.ask(self.inbox.0, granted.row.run_public_id);
+            }
             let secret = secrets.get_mut(slot).and_then(Option::take);
             if let (Some(ask), Some(secret)) = (slots.get(slot), secret) {
                 given[*ask].push(claimed(granted, secret));

@@ -21,6 +21,7 @@ pub mod delete;
 pub mod discover;
 pub mod expire;
 pub mod extend;
+pub mod hold;
 pub mod inbox;
 pub mod lane;
 pub mod pause;

@@ -205,6 +205,24 @@ static LEAVING: Sql = Sql::new(
     &[Type::INT8, Type::INT8, Type::INT4, Type::INT4, Type::INT8],
 );
 
+/// Running runs with a failure that may hold them, behind one run, and whether it does as far as rows
+/// tell: nothing is ready or at work in the kernel, and every park is a claimed call, a question whose
+/// run says nothing yet, or an approval. Pages first, then a probe each.
+static UNJUDGED: Sql = Sql::new(
+    "due.unjudged",
+    "WITH page AS MATERIALIZED (
+        SELECT account_id, run_id, public_id, attention_reason, n_ready + n_rounds + n_running + n_waits AS alive FROM runs
+         WHERE status = 'running' AND n_unresolved > 0 AND run_id > $1
+         ORDER BY run_id LIMIT $4)
+     SELECT p.account_id, p.run_id, p.public_id,
+            p.alive = 0 AND p.run_id % $2 = $3
+            AND NOT EXISTS (SELECT FROM parks q WHERE q.account_id = p.account_id AND q.run_id = p.run_id
+                               AND (q.kind = 'tool_call' AND q.claimed_at IS NULL
+                                    OR q.kind = 'ask' AND p.attention_reason IS NOT NULL)) AS owed
+       FROM page p ORDER BY p.run_id",
+    &[Type::INT8, Type::INT4, Type::INT4, Type::INT8],
+);
+
 /// Graceful stops that have gone on for a day.
 static DRAINS: Sql = Sql::new(
     "due.drains",
@@ -220,6 +238,7 @@ static DRAINS: Sql = Sql::new(
 pub static STATEMENTS: &[&Sql] = &[
     &IN_ORDER,
     &DRAINS,
+    &UNJUDGED,
     &PARKS,
     &WINDOW,
     &OTHERS,
@@ -395,6 +414,33 @@ pub async fn drains(
         run_id: PublicId(row.get("public_id")),
     });
     Ok(owed.collect())
+}
+
+/// Runs that a failure may hold and nobody judged since their last call was claimed: those of a page
+/// of runs behind `after`, and the last run of that page if another follows.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn unjudged(
+    store: &Store,
+    part: Part,
+    after: Option<RunId>,
+    limit: usize,
+) -> Result<(Vec<OwedRun>, Option<RunId>), Error> {
+    let (of, index) = part.numbers();
+    let most = count(limit);
+    let conn = store.conn().await?;
+    let after = after.map_or(0, |run| run.0);
+    let rows = conn.query(&UNJUDGED, &[&after, &of, &index, &most]).await?;
+    let last = rows.last().filter(|_| rows.len() == limit);
+    let last = last.map(|row| RunId(row.get("run_id")));
+    let owed = rows.iter().filter(|row| row.get("owed"));
+    let owed = owed.map(|row| OwedRun {
+        account: AccountId(row.get("account_id")),
+        run: RunId(row.get("run_id")),
+        run_id: PublicId(row.get("public_id")),
+    });
+    Ok((owed.collect(), last))
 }
 
 /// Executors whose revocation or shutdown still has rows to settle, behind that one.

@@ -53,6 +53,11 @@ pub static MIGRATIONS: &[Migration] = &[
         name: "graph",
         sql: include_str!("../../migrations/0005_graph.sql"),
     },
+    Migration {
+        version: 6,
+        name: "holds",
+        sql: include_str!("../../migrations/0006_holds.sql"),
+    },
 ];
 
 /// The first line of a file whose statements run one by one, each ended by a `;` at the end of a line.

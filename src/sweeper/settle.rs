@@ -35,6 +35,10 @@ pub trait Settle: Send + Sync + 'static {
     fn expire(&self, account: AccountId, run: PublicId, tasks: Vec<TaskNo>) -> Settled<'_>;
     /// Starts what is ready in a run.
     fn schedule(&self, account: AccountId, run: PublicId) -> Settled<'_>;
+    /// Judges whether a failure holds a run.
+    fn hold(&self, _account: AccountId, _run: PublicId) -> Settled<'_> {
+        std::future::ready(Ok(0)).boxed()
+    }
     /// Settles up to `limit` rows of an executor that leaves.
     fn revoke(&self, account: AccountId, executor: ExecutorId, limit: usize) -> Settled<'_>;
     /// Stops up to `limit` live runs under a suspension.
@@ -70,6 +74,10 @@ impl Settle for Commands {
 
     fn schedule(&self, account: AccountId, run: PublicId) -> Settled<'_> {
         commands::schedule::schedule(&self.0, account, run).boxed()
+    }
+
+    fn hold(&self, account: AccountId, run: PublicId) -> Settled<'_> {
+        self.0.holds.judge(account, run).boxed()
     }
 
     fn revoke(&self, account: AccountId, executor: ExecutorId, limit: usize) -> Settled<'_> {

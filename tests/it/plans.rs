@@ -190,6 +190,7 @@ async fn history(sql: &Client, world: &World) {
                 CASE WHEN task_no % 2 = 1 THEN 'elsewhere' END, now(), now(), 1, false, 0, now(), 0
            FROM tasks WHERE run_id > 1000000 AND run_id <= 1000400;
          INSERT INTO open_failures (account_id, run_id, task_no) SELECT account_id, run_id, task_no FROM parks WHERE run_id > 1000000;
+         UPDATE runs SET status = 'running', completed_at = NULL, n_unresolved = 1 WHERE run_id > 1000000 AND run_id <= 1000010;
          INSERT INTO waits (account_id, run_id, task_no, observes_no)
          SELECT account_id, run_id, task_no, task_no - 1 FROM parks WHERE run_id > 1000000 AND task_no > 1;
          INSERT INTO receipts (account_id, door, scope_id, caller_id, key, fingerprint, run_id, body, created_at)
@@ -315,7 +316,14 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
         );
     }
     // Row 5 is a race of rows 3 and 4.
-    for name in ["arms", "selections", "watchers", "observed", "bodies", "rules"] {
+    for name in [
+        "arms",
+        "selections",
+        "watchers",
+        "observed",
+        "bodies",
+        "rules",
+    ] {
         let no = if matches!(name, "arms" | "selections") {
             5
         } else {
@@ -343,6 +351,8 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
     );
     add("run_tx.load_receipts", 20, format!("{runs}, ARRAY['k']"));
     add("due.drains", 10, "1, 0, '{}', 256".to_owned());
+    // Ten runs that a failure may hold, each with its parks.
+    add("due.unjudged", 600, "0, 1, 0, 256".to_owned());
     add(
         "apply.edges",
         20,
@@ -394,11 +404,7 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
         20,
         format!("{at}, ARRAY[2], ARRAY[1], 1"),
     );
-    add(
-        "apply.receipts_expired",
-        10,
-        format!("{at}, ARRAY['k']"),
-    );
+    add("apply.receipts_expired", 10, format!("{at}, ARRAY['k']"));
     // What is inserted reads nothing.
     for (name, rest) in [
         ("apply.waits_new", "ARRAY[99], ARRAY[98]"),

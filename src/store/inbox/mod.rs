@@ -99,6 +99,8 @@ pub struct Granted {
     pub park_no: ParkNo,
     /// Inner run id and number in it, to pair grants with tokens.
     pub at: (RunId, TaskNo),
+    /// Whether its run has a failure that may hold it now (`engine.md` §7).
+    pub may_hold: bool,
 }
 
 /// An [`InboxRow`] from a park `p` and the rows that [`row_joins`] finds for it.
@@ -111,7 +113,7 @@ macro_rules! row_columns {
          r.public_id AS run_public_id, w.public_id AS workspace_public_id,
          t.key, t.tool_name, t.tool_alias, t.tool_call_id, t.addressed_role, t.addressed_executor_id, i.tool_input,
          ae.public_id AS addressed_public_id, te.public_id AS target_public_id, te.display_name AS target_name,
-         sc.public_id AS scope_user_public_id"
+         sc.public_id AS scope_user_public_id, r.status = 'running' AND r.n_unresolved > 0 AS may_hold"
     };
 }
 
@@ -263,6 +265,7 @@ fn granted(row: &Row) -> Result<Granted, Error> {
         deadline_at: row.get("deadline_at"),
         park_no: ParkNo(row.get("park_no")),
         at: (RunId(row.get("run_id")), TaskNo(row.get("task_no"))),
+        may_hold: row.get("may_hold"),
         row: inbox_row(row)?,
     })
 }

@@ -1,5 +1,6 @@
 //! `ready`: runs that are owed a scheduling pass get it; repairs wakes that were lost
-//! (`admission.md` §8).
+//! (`admission.md` §8). Among those: a call was claimed, and nobody judged whether a failure holds its
+//! run now (`engine.md` §7).
 
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ pub struct Ready {
     /// Whether this rotation over the accounts did something.
     progress: bool,
     backoff: Backoff<(AccountId, RunId)>,
+    /// The last run of the last page of those that a failure may hold.
+    judged: Option<RunId>,
+    holds: Backoff<(AccountId, RunId)>,
 }
 
 impl Duty for Ready {
@@ -64,14 +68,35 @@ impl Ready {
             |settle, (account, _), run| settle.schedule(account, run),
         )
         .await;
+        let (held, more_holds) = self.hold(cx).await?;
         self.progress |= rows > 0;
         // A rotation over all accounts ends with an empty page; another follows at once while it
         // pays, since each takes only some runs of an account.
         let more = last.is_some() || std::mem::take(&mut self.progress);
         Ok(Pass {
-            rows,
-            more,
+            rows: rows + held,
+            more: more || more_holds,
             lag: Duration::ZERO,
         })
+    }
+
+    /// Judges a page of runs; says how many, and whether another page follows.
+    async fn hold(&mut self, cx: &Cx) -> Result<(usize, bool), Error> {
+        let (page, last) = due::unjudged(&cx.store, cx.part, self.judged, PAGE).await?;
+        self.judged = last;
+        let now = Instant::now();
+        let work = page
+            .into_iter()
+            .map(|owed| ((owed.account, owed.run), owed.run_id))
+            .filter(|(key, _)| !self.holds.rests(key, now))
+            .collect();
+        let held = settle::run(
+            cx,
+            "ready",
+            &mut self.holds,
+            work,
+            |settle, (account, _), run| settle.hold(account, run),
+        );
+        Ok((held.await, last.is_some()))
     }
 }

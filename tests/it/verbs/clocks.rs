@@ -158,3 +158,48 @@ async fn a_claim_does_not_slip_into_a_pause() {
     }
     app.finish().await;
 }
+
+/// No claim is granted once a pause is committed: one that waits for the park behind the pause finds its
+/// clock stopped, at both doors.
+#[tokio::test]
+async fn a_claim_behind_a_pause_finds_the_clock_stopped() {
+    let app = TestApp::replicas(3).await;
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    let looker = app.sql().await;
+    let waiting = |n: i64| {
+        let looker = &looker;
+        async move {
+            crate::support::fleet::until("statements wait for the park", || async {
+                let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                    AND application_name = 'nexus' AND wait_event_type = 'Lock'";
+                crate::support::fleet::number(looker, waits).await == n
+            })
+            .await;
+        }
+    };
+    let run = world.run(&app, json!([world.routed("a", "echo")])).await;
+    // The pause holds the run and waits for the park; the claim waits behind it.
+    sql.batch_execute("BEGIN; SELECT FROM parks FOR UPDATE")
+        .await
+        .expect("the park is held");
+    let (path, claim) = (verb(&world, &run, "pause"), door(&run, "a", "claim"));
+    let pause = app.on(1).post(&path, &world.human.token, json!({}));
+    let claim = async {
+        waiting(1).await;
+        app.on(2).command(&claim, &world.runner.token).await
+    };
+    let release = async {
+        waiting(2).await;
+        sql.batch_execute("COMMIT").await.expect("the park is free");
+    };
+    let (paused, claimed, ()) = tokio::join!(pause, claim, release);
+    paused.ok(200);
+    claimed.expect(409, "task_not_claimable");
+    let batch = "/agent_api/v1/executor/inbox/claims";
+    let taken = app.post(batch, &world.runner.token, json!({})).await.ok(200);
+    assert!(items(&taken, "claims").is_empty());
+    let claimed = "SELECT count(*) FROM parks WHERE claimed_at IS NOT NULL";
+    assert_eq!(crate::support::fleet::number(&looker, claimed).await, 0);
+    app.finish().await;
+}

@@ -163,6 +163,98 @@ async fn a_failure_holds_early_while_claims_go_on() {
     app.finish().await;
 }
 
+/// A failure beside a free call and a claimed one: the token of that one is the answer.
+async fn failed_beside_a_free_call(app: &TestApp, world: &World) -> (String, String) {
+    let steps = json!([
+        {"parallel": [call(world, "bad", "halt"), call(world, "long", "halt"), call(world, "free", "halt")]},
+        world.routed("end", "echo"),
+    ]);
+    let run = world.run(app, steps).await;
+    let granted = app
+        .command(&door(&run, "long", "claim"), &world.runner.token)
+        .await;
+    fails(app, world, &run, "bad").await;
+    assert_eq!(attention(app, world, &run).await, "");
+    (run, claim_token(&granted))
+}
+
+async fn is_held(app: &TestApp, world: &World, run: &str) {
+    crate::support::fleet::until("the hold", || async {
+        attention(app, world, run).await == "halt_failure bad"
+    })
+    .await;
+    assert!(state(app, world, run).await.starts_with("needs_attention"));
+}
+
+/// The same when the last call is taken from the door of batches.
+#[tokio::test]
+async fn a_batch_of_claims_ends_what_a_hold_waited_for() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let (run, token) = failed_beside_a_free_call(&app, &world).await;
+    let batch = "/agent_api/v1/executor/inbox/claims";
+    let taken = app
+        .post(batch, &world.runner.token, json!({"limit": 8}))
+        .await
+        .ok(200);
+    assert_eq!(text(&taken, "claims.0.task.task_key"), "free");
+    is_held(&app, &world, &run).await;
+    let body = json!({"claim_token": token, "content": "done"});
+    app.post(&door(&run, "long", "commit"), &world.runner.token, body)
+        .await
+        .ok(200);
+    app.finish().await;
+}
+
+/// A replica that dies between a grant and its pass leaves a run that nobody judged: the sweeper does.
+#[tokio::test]
+async fn a_hold_that_nobody_judged_is_found() {
+    let app = TestApp::with()
+        .set("NEXUS_ROLES", "api,sweeper")
+        .start()
+        .await;
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    let (run, _) = failed_beside_a_free_call(&app, &world).await;
+    // What a grant writes, and no more.
+    let grant = "UPDATE parks SET claim_digest = '\\x01', claimant_id = executor_id, claimed_at = nexus_now()
+                  WHERE claimed_at IS NULL";
+    assert_eq!(sql.execute(grant, &[]).await.expect("a grant"), 1);
+    is_held(&app, &world, &run).await;
+    app.finish().await;
+}
+
+/// Failures and claims that meet on three replicas: whoever comes second, the run is held in the end.
+#[tokio::test]
+async fn a_failure_and_the_last_claim_race() {
+    let app = TestApp::with()
+        .replicas(3)
+        .set("NEXUS_ROLES", "api,sweeper")
+        .start()
+        .await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    for _ in 0..10 {
+        let steps = json!([
+            {"parallel": [call(&world, "bad", "halt"), call(&world, "free", "halt")]},
+            world.routed("end", "echo"),
+        ]);
+        let run = world.run(&app, steps).await;
+        let granted = app
+            .command(&door(&run, "bad", "claim"), &world.runner.token)
+            .await;
+        let failed = json!({"claim_token": claim_token(&granted), "content": "x", "outcome": "failed"});
+        let (commit, claim) = (door(&run, "bad", "commit"), door(&run, "free", "claim"));
+        let (failed, claimed) = tokio::join!(
+            app.on(1).post(&commit, &world.runner.token, failed),
+            app.on(2).command(&claim, &world.runner.token),
+        );
+        failed.ok(200);
+        claimed.ok(200);
+        is_held(&app, &world, &run).await;
+    }
+    app.finish().await;
+}
+
 /// `runs.md` §7.1: under a hold claims live; a settle that makes work ready ends it.
 #[tokio::test]
 async fn a_settle_that_makes_work_ready_ends_a_hold() {
