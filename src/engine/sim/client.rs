@@ -1076,9 +1076,10 @@ impl Client {
                 _ => Ok(()),
             };
         }
-        let held = self.held.iter().find(|h| {
-            h.key == *key && h.by == by && h.generation == was.generation
-        });
+        let held = self
+            .held
+            .iter()
+            .find(|h| h.key == *key && h.by == by && h.generation == was.generation);
         let right = held.is_some_and(|h| token.is_some() && h.tokens.last().copied() == token);
         let stored = self.accepted.iter().find(|a| a.key == *key);
         match answer {

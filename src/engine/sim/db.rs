@@ -396,7 +396,12 @@ impl Db {
 
     /// `run_tx.load_observed` and `run_tx.load_bodies`.
     fn load_observed(&mut self, locked: &mut Locked, nos: &[TaskNo]) {
-        let named = self.with_tips(nos.iter().copied().filter(|no| self.is_stored(*no)).collect());
+        let named = self.with_tips(
+            nos.iter()
+                .copied()
+                .filter(|no| self.is_stored(*no))
+                .collect(),
+        );
         let mut focus = named.clone();
         for no in named
             .iter()

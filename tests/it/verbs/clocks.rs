@@ -171,7 +171,8 @@ async fn a_claim_behind_a_pause_finds_the_clock_stopped() {
         let looker = &looker;
         async move {
             crate::support::fleet::until("statements wait for the park", || async {
-                let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                let waits =
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                     AND application_name = 'nexus' AND wait_event_type = 'Lock'";
                 crate::support::fleet::number(looker, waits).await == n
             })
@@ -197,7 +198,10 @@ async fn a_claim_behind_a_pause_finds_the_clock_stopped() {
     paused.ok(200);
     claimed.expect(409, "task_not_claimable");
     let batch = "/agent_api/v1/executor/inbox/claims";
-    let taken = app.post(batch, &world.runner.token, json!({})).await.ok(200);
+    let taken = app
+        .post(batch, &world.runner.token, json!({}))
+        .await
+        .ok(200);
     assert!(items(&taken, "claims").is_empty());
     let claimed = "SELECT count(*) FROM parks WHERE claimed_at IS NOT NULL";
     assert_eq!(crate::support::fleet::number(&looker, claimed).await, 0);

@@ -242,7 +242,8 @@ async fn a_failure_and_the_last_claim_race() {
         let granted = app
             .command(&door(&run, "bad", "claim"), &world.runner.token)
             .await;
-        let failed = json!({"claim_token": claim_token(&granted), "content": "x", "outcome": "failed"});
+        let failed =
+            json!({"claim_token": claim_token(&granted), "content": "x", "outcome": "failed"});
         let (commit, claim) = (door(&run, "bad", "commit"), door(&run, "free", "claim"));
         let (failed, claimed) = tokio::join!(
             app.on(1).post(&commit, &world.runner.token, failed),
