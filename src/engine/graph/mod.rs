@@ -204,8 +204,10 @@ pub struct Graph {
     narration: Narration,
     /// Barriers that settled and have no snapshot yet.
     barriers: Vec<TaskNo>,
-    /// Barriers with a snapshot whose losers are not walked yet.
-    walks: VecDeque<TaskNo>,
+    /// Barriers of this command whose losers are cancelled.
+    walks: Vec<TaskNo>,
+    /// Another one has joined them.
+    walk_due: bool,
     /// Barriers whose arms are loaded.
     arms: BTreeSet<TaskNo>,
     /// What races selected, where it is known.
@@ -327,7 +329,8 @@ impl Graph {
             narration: Narration::default(),
             into: BTreeMap::new(),
             barriers: Vec::new(),
-            walks: VecDeque::new(),
+            walks: Vec::new(),
+            walk_due: false,
             arms: BTreeSet::new(),
             selections: BTreeMap::new(),
             locked_parks: BTreeSet::new(),

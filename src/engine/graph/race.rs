@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Graph, NewResult, Outcome, Want};
 use crate::domain::json::{Object, Value};
-use crate::domain::words::{FailureResolution, JoinMode, Losers, OnFailure, TaskKind, TaskStatus};
+use crate::domain::words::{
+    EdgeState, FailureResolution, JoinMode, Losers, OnFailure, TaskKind, TaskStatus,
+};
 use crate::domain::{TaskKey, TaskNo};
 use crate::engine::facts::{Selection, Task};
 use crate::engine::settlement::is_unresolved;
@@ -26,15 +28,21 @@ impl Graph {
             return Some(Want::Arms(unseen));
         }
         // Every snapshot of one settle is taken before any of its losers are walked.
-        for no in std::mem::take(&mut self.barriers) {
+        // An inner one is placed, and so numbered, before the one around it: what it selected is known.
+        let mut barriers = std::mem::take(&mut self.barriers);
+        barriers.sort_unstable();
+        for no in barriers {
             self.take_snapshot(no);
             let losers = self.loaded(no).join.map(|j| j.losers);
             if losers == Some(Losers::Cancel) {
-                self.walks.push_back(no);
+                self.walks.push(no);
+                self.walk_due = true;
             }
         }
-        while let Some(&no) = self.walks.front() {
-            let lost = self.losers_of(no);
+        // The races of one command are walked together, so that their order decides nothing: who
+        // lives in the branch of one may be lost with another's.
+        if self.walk_due {
+            let lost = self.losers();
             let held = lost.iter().copied().filter(|no| {
                 self.parks.contains_key(no)
                     && !self.locked_parks.contains(no)
@@ -44,7 +52,7 @@ impl Graph {
             if !held.is_empty() {
                 return Some(Want::Parks(held));
             }
-            self.walks.pop_front();
+            self.walk_due = false;
             for no in lost {
                 let why = Outcome::error("join_loser_canceled", None);
                 self.settle(no, TaskStatus::Canceled, why);
@@ -119,10 +127,11 @@ impl Graph {
         false
     }
 
-    /// The rows of the race's arms that its end cancels: those that nothing live outside the walk
-    /// waits for.
-    fn losers_of(&self, race: TaskNo) -> Vec<TaskNo> {
-        let candidates = self.open_members(race);
+    /// The rows of the ended races' arms that their end cancels: those that nothing live outside the
+    /// walk waits for.
+    fn losers(&self) -> Vec<TaskNo> {
+        let races = self.walks.iter();
+        let candidates: BTreeSet<TaskNo> = races.flat_map(|no| self.open_members(*no)).collect();
         // How many live consumers each has, and who would lose one with it.
         let mut live: BTreeMap<TaskNo, usize> = BTreeMap::new();
         let mut tails: BTreeMap<TaskNo, Vec<TaskNo>> = BTreeMap::new();
@@ -228,7 +237,8 @@ impl Graph {
         None
     }
 
-    /// Whether a pending halt failure stands upstream of a settled race, with no live consumer.
+    /// Whether a pending halt failure stands upstream of a settled race, with no live consumer: nobody
+    /// who waits for it. Who was born behind the failure reads it and waits no more.
     fn is_race_absorbed(&self, no: TaskNo) -> bool {
         let task = self.loaded(no);
         if !is_unresolved(task) {
@@ -240,7 +250,9 @@ impl Graph {
             settled |= barrier.kind == TaskKind::Join && barrier.status.is_terminal();
             at = barrier.barrier;
         }
-        let consumers = self.edges_of(no).iter().map(|e| self.loaded(e.to));
+        let waiting = self.edges_of(no).iter();
+        let waiting = waiting.filter(|e| e.state == EdgeState::Open);
+        let consumers = waiting.map(|e| self.loaded(e.to));
         settled && consumers.into_iter().all(|c| c.status.is_terminal())
     }
 }

@@ -322,6 +322,7 @@ impl Graph {
 
     pub(super) fn close_narration(&mut self) {
         self.rests = None;
+        self.walks.clear();
         let Narration {
             first,
             mut rows,

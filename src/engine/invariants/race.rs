@@ -71,7 +71,10 @@ pub(super) fn failures_are_taken_over(view: &View<'_>) -> Finding {
             let Some(task) = failure.filter(|t| is_in_arms(view, t, race.no)) else {
                 continue;
             };
-            let live = consumers(view, no).any(|c| !c.status.is_terminal());
+            let edges = view.world.edges.iter().filter(|e| e.from == no);
+            let open = edges.filter(|e| e.state == EdgeState::Open);
+            let mut waiting = open.filter_map(|e| view.task(e.to));
+            let live = waiting.any(|c| !c.status.is_terminal());
             ensure(live, || {
                 format!(
                     "{} holds its run, though {} has settled",
@@ -172,8 +175,8 @@ fn is_word(race: &Task, source: &Task, word: &str) -> bool {
         .is_some_and(|e| e.key == "join_loser_canceled");
     match (before, lost) {
         (true, _) => word == own,
+        (false, _) if source.generation > 0 => word != "completed",
         (false, true) => live.contains(&word),
-        (false, false) if source.generation > 0 => word != "completed",
         (false, false) => live.contains(&word) || word == own,
     }
 }
@@ -194,7 +197,10 @@ pub(super) fn losers_had_no_consumers(before: &View<'_>, after: &View<'_>) -> Fi
         if !new {
             continue;
         }
-        for consumer in consumers(after, loser.no) {
+        // Who was born behind a row that had ended reads it, and did not wait.
+        let edges = after.world.edges.iter().filter(|e| e.from == loser.no);
+        let edges = edges.filter(|e| e.state != EdgeState::Met);
+        for consumer in edges.filter_map(|e| after.task(e.to)) {
             let ended = consumer
                 .settle_seq
                 .is_some_and(|s| Some(s) < loser.settle_seq);
@@ -270,7 +276,15 @@ pub fn losers_are_walked(before: &World, after: &World) -> Result<(), Violation>
             if !live {
                 return Err(Violation {
                     name: "INV-15 losers_are_walked",
-                    detail: format!("{key} is {} after {} settled", task.status, race.key),
+                    detail: format!(
+                        "{key} is {} after {} settled as {:?}; {:?}",
+                        task.status,
+                        race.key,
+                        race.settle_seq,
+                        consumers(&after, no)
+                            .map(|c| (&c.key, c.status, c.settle_seq, &c.error))
+                            .collect::<Vec<_>>()
+                    ),
                 });
             }
         }

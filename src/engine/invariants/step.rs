@@ -421,8 +421,9 @@ fn results_are_never_rewritten(before: &View<'_>, after: &View<'_>) -> Finding {
         let is = after.task(result.task);
         let settled = is.is_some_and(|is| {
             let was = before.task(is.no);
-            is.status.is_terminal()
-                && is.generation == result.generation
+            let ended = is.status.is_terminal() && is.generation == result.generation;
+            // Or it ended and runs again.
+            (ended || is.generation > result.generation)
                 && was.is_none_or(|was| !was.status.is_terminal() || was.generation < is.generation)
         });
         ensure(settled, || {
