@@ -29,6 +29,8 @@ macro_rules! expected {
     };
 }
 
+// Rows of a graph are written by place: only whoever holds their run changes them, and a plan that
+// joined them could walk the whole run for each row (see `run_tx`).
 static TASKS: Sql = Sql::new(
     "apply.tasks",
     concat!(
@@ -42,7 +44,7 @@ static TASKS: Sql = Sql::new(
             claim_digest = v.claim_digest, failure_resolution = v.failure_resolution, error_key = v.error_key,
             error_detail = v.error_detail, is_error = v.is_error, race_absorbed = v.race_absorbed,
             settle_seq = v.settle_seq, completed_at = v.completed_at
-           FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::int[], $6::int[], $7::text[], $8::bigint[],
+           FROM (SELECT v.*, x.place FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::int[], $6::int[], $7::text[], $8::bigint[],
                 $9::text[], $10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::timestamptz[], $14::bytea[],
                 $15::text[], $16::text[], $17::text[], $18::boolean[], $19::boolean[], $20::int[], $21::timestamptz[],
                 $22::uuid[], $23::int[], $24::int[])
@@ -50,7 +52,9 @@ static TASKS: Sql = Sql::new(
                 approval_origin, approval_decided_at, started_at, claimed_by_id, claimed_at, claim_digest,
                 failure_resolution, error_key, error_detail, is_error, race_absorbed, settle_seq, completed_at,
                 approval_decided_by, join_successes, join_pending)
-          WHERE t.account_id = v.account_id AND t.run_id = v.run_id AND t.task_no = v.task_no",
+             CROSS JOIN LATERAL (SELECT x.ctid AS place FROM tasks x WHERE x.account_id = v.account_id AND x.run_id = v.run_id
+                AND x.task_no >= v.task_no AND x.task_no <= v.task_no ORDER BY x.task_no OFFSET 0) x) v
+          WHERE t.ctid = v.place",
         expected!("$25", "tasks")
     ),
     &[
@@ -66,9 +70,12 @@ static EDGES: Sql = Sql::new(
     "apply.edges",
     concat!(
         "WITH u AS (UPDATE edges e SET state = v.state
-           FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::text[])
-             AS v(account_id, run_id, from_no, to_no, state)
-          WHERE e.account_id = v.account_id AND e.run_id = v.run_id AND e.from_no = v.from_no AND e.to_no = v.to_no",
+           FROM (SELECT v.state, x.place FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::text[])
+                 AS v(account_id, run_id, from_no, to_no, state)
+             CROSS JOIN LATERAL (SELECT x.ctid AS place FROM edges x WHERE x.account_id = v.account_id AND x.run_id = v.run_id
+                AND x.from_no >= v.from_no AND x.from_no <= v.from_no AND x.to_no >= v.to_no AND x.to_no <= v.to_no
+              ORDER BY x.from_no, x.to_no OFFSET 0) x) v
+          WHERE e.ctid = v.place",
         expected!("$6", "edges")
     ),
     &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT8],

@@ -24,10 +24,10 @@ static GRAPH: Sql = Sql::new(
     "reads.graph",
     "SELECT r.deliverable_no, t.task_no, t.key, t.kind, t.lifetime, t.wake, t.status, t.visibility, t.mark, t.error_key,
             t.join_mode, t.join_k, t.join_losers, t.input_from, t.result_from, t.expansion_parent_no,
-            ARRAY(SELECT e.from_no FROM edges e WHERE e.account_id = t.account_id AND e.run_id = t.run_id
-                     AND e.to_no = t.task_no ORDER BY e.from_no) AS edges_from,
-            ARRAY(SELECT e.structural FROM edges e WHERE e.account_id = t.account_id AND e.run_id = t.run_id
-                     AND e.to_no = t.task_no ORDER BY e.from_no) AS edges_structural
+            ARRAY(SELECT e.from_no FROM edges e WHERE e.account_id + 0 = t.account_id AND e.run_id + 0 = t.run_id
+                     AND e.to_no + 0 = t.task_no ORDER BY e.from_no) AS edges_from,
+            ARRAY(SELECT e.structural FROM edges e WHERE e.account_id + 0 = t.account_id AND e.run_id + 0 = t.run_id
+                     AND e.to_no + 0 = t.task_no ORDER BY e.from_no) AS edges_structural
        FROM (SELECT * FROM runs r WHERE r.account_id = $1 AND r.run_id = $2 OFFSET 0) r
       CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id OFFSET 0) t
       ORDER BY t.task_no",

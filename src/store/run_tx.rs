@@ -7,6 +7,11 @@
 //! The clock is read after the lock is granted: the locking rows are materialised first, the
 //! clock beside them is evaluated afterwards. The load is a statement of its own behind the lock,
 //! since a statement that waits sees other tables as of before its wait.
+//!
+//! A row is looked up by its number as a range of one in the order of that number: on a small table
+//! all indexes that begin alike cost the same, and a plan that took another one (measured: by key)
+//! would walk the whole run for each row until the next analysis. No other index has that order. Edges
+//! into a row are found by expressions, for the same reason (migration 6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -128,12 +133,12 @@ macro_rules! slice_tail {
                 SELECT f.account_id, f.run_id, f.public_id, e.to_no, e.from_no, e.ordinal, e.structural, e.state
                   FROM focus f
                  CROSS JOIN LATERAL (SELECT * FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
-                                        AND e.from_no = f.task_no OFFSET 0) e)
+                                        AND e.from_no >= f.task_no AND e.from_no <= f.task_no ORDER BY e.from_no OFFSET 0) e)
              SELECT s.account_id, s.public_id AS run_public_id, s.from_no, s.edge_ordinal, s.structural, s.edge_state, ",
             task_columns!(), ", ", park_columns!(), ", x.digest AS stored_digest
                FROM slice s
               CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.account_id = s.account_id AND t.run_id = s.run_id
-                                     AND t.task_no = s.task_no OFFSET 0) t
+                                     AND t.task_no >= s.task_no AND t.task_no <= s.task_no ORDER BY t.task_no OFFSET 0) t
                LEFT JOIN LATERAL (SELECT * FROM parks p WHERE p.account_id = s.account_id AND p.run_id = s.run_id
                                      AND p.task_no = s.task_no OFFSET 0) p ON s.from_no IS NULL
                LEFT JOIN LATERAL (SELECT x.digest FROM task_results x WHERE x.account_id = s.account_id AND x.run_id = s.run_id
@@ -151,8 +156,8 @@ macro_rules! into_tail {
     () => {
         " SELECT f.account_id, f.public_id AS run_public_id, f.task_no, e.from_no, e.state
             FROM (SELECT DISTINCT account_id, run_id, public_id, task_no FROM focus) f
-            LEFT JOIN LATERAL (SELECT * FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
-                                  AND e.to_no = f.task_no OFFSET 0) e ON true"
+            LEFT JOIN LATERAL (SELECT * FROM edges e WHERE e.account_id + 0 = f.account_id
+                                    AND e.run_id + 0 = f.run_id AND e.to_no + 0 = f.task_no OFFSET 0) e ON true"
     };
 }
 
@@ -163,7 +168,7 @@ macro_rules! rows_tail {
             " SELECT f.account_id, f.public_id AS run_public_id, ", task_columns!(), ", ", park_columns!(), "
                FROM (SELECT DISTINCT account_id, run_id, public_id, task_no FROM focus) f
               CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
-                                     AND t.task_no = f.task_no OFFSET 0) t
+                                     AND t.task_no >= f.task_no AND t.task_no <= f.task_no ORDER BY t.task_no OFFSET 0) t
                LEFT JOIN LATERAL (SELECT * FROM parks p WHERE p.account_id = f.account_id AND p.run_id = f.run_id
                                      AND p.task_no = f.task_no OFFSET 0) p ON true
                LEFT JOIN LATERAL (SELECT c.public_id FROM executors c WHERE c.account_id = f.account_id
@@ -186,9 +191,9 @@ macro_rules! skipped_focus {
             SELECT f.account_id, f.run_id, f.public_id, t.task_no
               FROM focus f
              CROSS JOIN LATERAL (SELECT e.to_no FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
-                                    AND e.from_no = f.task_no AND e.state = 'skip' OFFSET 0) e
+                                    AND e.from_no >= f.task_no AND e.from_no <= f.task_no AND e.state = 'skip' ORDER BY e.from_no OFFSET 0) e
              CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
-                                    AND t.task_no = e.to_no AND t.status = 'skipped' OFFSET 0) t)"
+                                    AND t.task_no >= e.to_no AND t.task_no <= e.to_no AND t.status = 'skipped' ORDER BY t.task_no OFFSET 0) t)"
     };
 }
 
@@ -205,10 +210,10 @@ macro_rules! branch_focus {
             SELECT f.account_id, f.run_id, f.public_id, t.task_no
               FROM focus f
              CROSS JOIN LATERAL (SELECT e.to_no FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
-                                    AND e.from_no = f.task_no AND e.structural OFFSET 0) e
+                                    AND e.from_no >= f.task_no AND e.from_no <= f.task_no AND e.structural ORDER BY e.from_no OFFSET 0) e
              CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
-                                    AND t.task_no = e.to_no AND t.mark IS DISTINCT FROM 'round'
-                                    AND t.kind <> 'join_task' OFFSET 0) t)"
+                                    AND t.task_no >= e.to_no AND t.task_no <= e.to_no AND t.mark IS DISTINCT FROM 'round'
+                                    AND t.kind <> 'join_task' ORDER BY t.task_no OFFSET 0) t)"
     };
 }
 
@@ -286,10 +291,10 @@ static LOAD_DOWNSTREAM: Sql = Sql::new(
             SELECT f.account_id, f.run_id, f.public_id, t.task_no
               FROM focus f
              CROSS JOIN LATERAL (SELECT e.to_no FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
-                                    AND e.from_no = f.task_no OFFSET 0) e
+                                    AND e.from_no >= f.task_no AND e.from_no <= f.task_no ORDER BY e.from_no OFFSET 0) e
              CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
-                                    AND t.task_no = e.to_no AND t.status IN ('queued', 'needs_approval')
-                                    AND t.kind <> 'join_task' OFFSET 0) t),",
+                                    AND t.task_no >= e.to_no AND t.task_no <= e.to_no AND t.status IN ('queued', 'needs_approval')
+                                    AND t.kind <> 'join_task' ORDER BY t.task_no OFFSET 0) t),",
         slice_tail!()
     ),
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
@@ -468,10 +473,10 @@ static LOAD_ARMS: Sql = Sql::new(
                    u.inside[1:array_position(u.inside, t.barrier_no)]
                    || CASE WHEN t.kind = 'join_task' THEN ARRAY[t.task_no] ELSE '{}'::int[] END
               FROM up u
-             CROSS JOIN LATERAL (SELECT e.from_no FROM edges e WHERE e.account_id = u.account_id AND e.run_id = u.run_id
-                                    AND e.to_no = u.task_no AND e.structural OFFSET 0) e
+             CROSS JOIN LATERAL (SELECT e.from_no FROM edges e WHERE e.account_id + 0 = u.account_id
+                                    AND e.run_id + 0 = u.run_id AND e.to_no + 0 = u.task_no AND e.structural OFFSET 0) e
              CROSS JOIN LATERAL (SELECT t.task_no, t.kind, t.barrier_no FROM tasks t WHERE t.account_id = u.account_id
-                                    AND t.run_id = u.run_id AND t.task_no = e.from_no OFFSET 0) t
+                                    AND t.run_id = u.run_id AND t.task_no >= e.from_no AND t.task_no <= e.from_no ORDER BY t.task_no OFFSET 0) t
              WHERE t.barrier_no = ANY (u.inside)),
          focus AS (SELECT DISTINCT account_id, run_id, public_id, task_no FROM up),",
         slice_tail!()
@@ -485,10 +490,10 @@ static LOAD_SELECTIONS: Sql = Sql::new(
     "SELECT w.account_id, w.public_id AS run_public_id, e.from_no AS task_no, x.selection
        FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
       CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
-      CROSS JOIN LATERAL (SELECT e.from_no FROM edges e WHERE e.account_id = r.account_id AND e.run_id = r.run_id
-                             AND e.to_no = w.task_no OFFSET 0) e
+      CROSS JOIN LATERAL (SELECT e.from_no FROM edges e WHERE e.account_id + 0 = r.account_id
+                                    AND e.run_id + 0 = r.run_id AND e.to_no + 0 = w.task_no OFFSET 0) e
       CROSS JOIN LATERAL (SELECT t.generation FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
-                             AND t.task_no = e.from_no AND t.kind = 'join_task' AND t.completed_at IS NOT NULL OFFSET 0) t
+                             AND t.task_no >= e.from_no AND t.task_no <= e.from_no AND t.kind = 'join_task' AND t.completed_at IS NOT NULL ORDER BY t.task_no OFFSET 0) t
       CROSS JOIN LATERAL (SELECT x.selection FROM task_results x WHERE x.account_id = r.account_id AND x.run_id = r.run_id
                              AND x.task_no = e.from_no AND x.generation = t.generation AND x.selection IS NOT NULL OFFSET 0) x",
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
@@ -568,7 +573,7 @@ macro_rules! observed_focus {
               FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
              CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
              CROSS JOIN LATERAL (SELECT t.task_no, t.tip_no FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
-                                    AND t.task_no = w.task_no OFFSET 0) t
+                                    AND t.task_no >= w.task_no AND t.task_no <= w.task_no ORDER BY t.task_no OFFSET 0) t
              CROSS JOIN LATERAL (VALUES (t.task_no), (t.tip_no)) n(task_no)),
          focus AS MATERIALIZED (
             SELECT n.account_id, n.run_id, n.public_id, n.task_no FROM named n
@@ -576,7 +581,7 @@ macro_rules! observed_focus {
             SELECT n.account_id, n.run_id, n.public_id, v.task_no
               FROM named n
              CROSS JOIN LATERAL (SELECT t.generation FROM tasks t WHERE t.account_id = n.account_id AND t.run_id = n.run_id
-                                    AND t.task_no = n.task_no AND t.kind = 'join_task' OFFSET 0) j
+                                    AND t.task_no >= n.task_no AND t.task_no <= n.task_no AND t.kind = 'join_task' ORDER BY t.task_no OFFSET 0) j
              CROSS JOIN LATERAL (SELECT x.selection FROM task_results x WHERE x.account_id = n.account_id AND x.run_id = n.run_id
                                     AND x.task_no = n.task_no AND x.generation = j.generation OFFSET 0) x
              CROSS JOIN LATERAL json_array_elements_text(x.selection::json -> 'selected') s(key)
@@ -600,7 +605,7 @@ static LOAD_BODIES: Sql = Sql::new(
                  x.content, x.structured, x.selection
             FROM focus f
            CROSS JOIN LATERAL (SELECT t.generation FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
-                                  AND t.task_no = f.task_no OFFSET 0) t
+                                  AND t.task_no >= f.task_no AND t.task_no <= f.task_no ORDER BY t.task_no OFFSET 0) t
             LEFT JOIN LATERAL (SELECT * FROM task_inputs i WHERE i.account_id = f.account_id AND i.run_id = f.run_id
                                   AND i.task_no = f.task_no OFFSET 0) i ON true
             LEFT JOIN LATERAL (SELECT * FROM task_results x WHERE x.account_id = f.account_id AND x.run_id = f.run_id
@@ -637,7 +642,7 @@ static LOAD_STANDING: Sql = Sql::new(
             SELECT n.account_id, n.run_id, n.public_id, v.task_no
               FROM named n
              CROSS JOIN LATERAL (SELECT t.task_no, t.tip_no FROM tasks t WHERE t.account_id = n.account_id
-                                    AND t.run_id = n.run_id AND t.task_no = n.task_no OFFSET 0) t
+                                    AND t.run_id = n.run_id AND t.task_no >= n.task_no AND t.task_no <= n.task_no ORDER BY t.task_no OFFSET 0) t
              CROSS JOIN LATERAL (VALUES (t.task_no), (t.tip_no)) v(task_no))",
         rows_tail!()
     ),

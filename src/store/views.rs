@@ -139,7 +139,8 @@ macro_rules! view_columns {
             ARRAY(SELECT u.key FROM edges e
                     CROSS JOIN LATERAL (SELECT * FROM tasks u WHERE u.account_id = e.account_id AND u.run_id = e.run_id
                                            AND u.task_no = e.from_no OFFSET 0) u
-                   WHERE e.account_id = t.account_id AND e.run_id = t.run_id AND e.to_no = t.task_no
+                   WHERE e.account_id + 0 = t.account_id AND e.run_id + 0 = t.run_id
+                     AND e.to_no + 0 = t.task_no
                      AND u.completed_at IS NULL ORDER BY e.ordinal) END AS waiting_on"
     };
 }

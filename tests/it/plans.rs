@@ -157,7 +157,7 @@ const COLD: &[&str] = &[
 ];
 
 /// A run among 2,000 of 50 settled rows each, its neighbours, and a little open work.
-async fn history(sql: &Client, world: &World) {
+pub async fn history(sql: &Client, world: &World) {
     let (account, workspace, human, runner) = (
         world.account,
         world.workspace,

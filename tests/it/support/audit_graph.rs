@@ -116,7 +116,7 @@ pub const GRAPH: &[Audit] = &[
         "a_result_is_of_a_settled_row",
         "SELECT 'result ' || x.run_id || '/' || x.task_no FROM task_results x
           WHERE NOT EXISTS (SELECT FROM tasks t WHERE (t.account_id, t.run_id, t.task_no) = (x.account_id, x.run_id, x.task_no)
-                AND t.completed_at IS NOT NULL AND x.generation <= t.generation)",
+                AND (x.generation < t.generation OR x.generation = t.generation AND t.completed_at IS NOT NULL))",
     ),
     (
         "an_accepted_commit_has_its_result_and_its_claim",
