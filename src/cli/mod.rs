@@ -8,6 +8,7 @@ pub mod admin;
 pub mod demo;
 pub mod inbox;
 mod output;
+pub mod refused;
 pub mod runner;
 pub mod runs;
 pub mod watch;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use self::output::Output;
-use crate::client::{Client, Error, RetryPolicy, chain};
+use crate::client::{Client, Error, RetryPolicy};
 
 /// Nexus: durable task graphs, executed by runner fleets.
 #[derive(Debug, Parser)]
@@ -131,6 +132,7 @@ impl Context {
     pub fn new(connection: Connection) -> Self {
         let out = Output {
             json: connection.json,
+            quiet: false,
         };
         Self { connection, out }
     }
@@ -177,6 +179,7 @@ impl Context {
 
 /// Does what the arguments say, on a runtime of its own; answers the exit code.
 pub fn main(cli: Cli) -> ExitCode {
+    let json = cli.connection.json;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
@@ -187,7 +190,10 @@ pub fn main(cli: Cli) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("nexus: {}", chain(&failure));
+            match refused::envelope(&failure).filter(|_| json) {
+                Some(envelope) => eprintln!("{envelope}"),
+                None => eprintln!("nexus: {}", refused::explain(&failure)),
+            }
             ExitCode::from(failure.exit_code())
         }
     }
@@ -198,13 +204,28 @@ pub fn main(cli: Cli) -> ExitCode {
 /// # Errors
 /// [`Failure`].
 pub async fn run(cli: Cli) -> Result<(), Failure> {
-    let context = Context::new(cli.connection);
-    match cli.command {
-        Command::Runs(command) => runs::run(&context, command).await,
-        Command::Inbox(command) => inbox::run(&context, command).await,
-        Command::Admin(command) => admin::run(&context, command).await,
-        Command::Runner(command) => runner::run(&context, command).await,
-        Command::Demo(command) => demo::run(&context, command).await,
+    dispatch(&Context::new(cli.connection), cli.command).await
+}
+
+/// Does what somebody could have typed behind `nexus`, as `connection`, and prints nothing.
+///
+/// # Errors
+/// [`Failure`]; [`Failure::Usage`] when nobody could.
+pub async fn perform(connection: Connection, words: &[String]) -> Result<(), Failure> {
+    let typed = std::iter::once("nexus").chain(words.iter().map(String::as_str));
+    let cli = Cli::try_parse_from(typed).map_err(|e| Failure::Usage(e.to_string()))?;
+    let mut context = Context::new(connection);
+    context.out.quiet = true;
+    dispatch(&context, cli.command).await
+}
+
+async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Runs(command) => runs::run(context, command).await,
+        Command::Inbox(command) => inbox::run(context, command).await,
+        Command::Admin(command) => admin::run(context, command).await,
+        Command::Runner(command) => runner::run(context, command).await,
+        Command::Demo(command) => demo::run(context, command).await,
     }
 }
 
@@ -237,6 +258,15 @@ mod tests {
         assert_eq!(api(500).exit_code(), 1);
         assert_eq!(Failure::Usage(String::new()).exit_code(), 2);
         assert_eq!(Failure::Unsuccessful(String::new()).exit_code(), 1);
+    }
+
+    /// Tokens are base64url: they may begin with a dash.
+    #[test]
+    fn a_resolution_token_may_begin_with_a_dash() {
+        let typed = "nexus runs answer r gate yes --resolution-token -abc --token t";
+        let cli = Cli::try_parse_from(typed.split(' ')).unwrap();
+        assert_eq!(cli.connection.token.as_deref(), Some("t"));
+        assert!(format!("{:?}", cli.command).contains("Some(\"-abc\")"));
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::client::Answer;
 /// Standard output in one of two ways.
 pub(super) struct Output {
     pub(super) json: bool,
+    /// Print nothing: the caller shows what it came to.
+    pub(super) quiet: bool,
 }
 
 impl Output {
@@ -18,6 +20,9 @@ impl Output {
         answer: &Answer<T>,
         human: impl FnOnce(&T) -> String,
     ) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
         if !self.json {
             return line(&human(&answer.value));
         }
@@ -25,6 +30,14 @@ impl Output {
             Ok(body) if !body.trim().is_empty() => line(body),
             _ => line("{}"),
         }
+    }
+
+    /// Prints a text.
+    pub(super) fn text(&self, text: &str) -> Result<(), Failure> {
+        if self.quiet || text.is_empty() {
+            return Ok(());
+        }
+        line(text)
     }
 }
 

@@ -1,18 +1,21 @@
 //! `nexus runs …`: runs of a workspace, with a member's token.
 
-use std::io::Read;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::output::{fields, more, table, text};
-use super::watch::render::{Look, Progress, render};
+use super::output::{more, table, text};
+use super::watch::render::{Known, Look, render};
 use super::watch::{self, Mode};
 use super::{Context, Failure};
-use crate::client::answers::{Answer, Run};
+use crate::client::RunListQuery;
+use crate::client::answers::{Answer, Graph, Run};
 use crate::client::words::RunStatus;
-use crate::client::{RunListQuery, idempotency_key};
-use crate::domain::json::{self, Value};
+
+mod author;
+mod drawing;
+mod tasks;
 
 /// What to do with runs.
 #[derive(Debug, Subcommand)]
@@ -45,20 +48,10 @@ pub enum Command {
         /// The run
         run: String,
     },
-    /// Authors a run from a file that holds {"steps": …, "approval_mode": …}
-    Create {
-        /// The file; - reads standard input
-        file: PathBuf,
-        /// Start it
-        #[arg(long)]
-        start: bool,
-        /// Start it and follow it
-        #[arg(long)]
-        watch: bool,
-        /// An Idempotency-Key, at most 36 bytes; one is made when none is given
-        #[arg(long)]
-        key: Option<String>,
-    },
+    /// Authors a run from steps in a file
+    Create(author::Create),
+    /// Appends steps to a run, or answers its questions
+    Append(author::Append),
     /// Starts a pending run
     Start {
         /// The run
@@ -85,13 +78,14 @@ pub enum Command {
         /// The run
         run: String,
     },
-    /// Shows one task whole
-    Task {
+    /// Deletes a run that is not live
+    Delete {
         /// The run
         run: String,
-        /// The task's key
-        key: String,
     },
+    /// One task: what it is, and what a person does about it
+    #[command(flatten)]
+    Task(tasks::Command),
     /// Prints a run's events, a page at a time
     Events {
         /// The run
@@ -103,10 +97,13 @@ pub enum Command {
         #[arg(long)]
         limit: Option<u32>,
     },
-    /// Prints a run's graph as a mermaid flowchart
+    /// Prints a run's graph as a mermaid flowchart, or draws it
     Graph {
         /// The run
         run: String,
+        /// Draw it into this file as SVG; - writes standard output
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
     },
 }
 
@@ -138,13 +135,16 @@ pub async fn run(context: &Context, command: Command) -> Result<(), Failure> {
             let answer = client.run(workspace, &run).await?;
             shown(context, &answer)
         }
-        Command::Watch { run } => watched(context, &run).await,
-        Command::Create {
-            file,
-            start,
-            watch,
-            key,
-        } => create(context, &file, start || watch, watch, key).await,
+        Command::Watch { run } => watched(context, &run, BTreeMap::new()).await,
+        Command::Create(create) => author::create(context, create).await,
+        Command::Append(append) => author::append(context, append).await,
+        Command::Task(command) => tasks::run(context, command).await,
+        Command::Delete { run } => {
+            let answer = client.delete_run(workspace, &run).await?;
+            context
+                .out
+                .answer(&answer, |()| format!("run {run} deleted"))
+        }
         Command::Start { run } => shown(context, &client.start_run(workspace, &run).await?),
         Command::Stop { run, graceful } => {
             let answer = client.stop_run(workspace, &run, Some(!graceful)).await?;
@@ -155,7 +155,6 @@ pub async fn run(context: &Context, command: Command) -> Result<(), Failure> {
             shown(context, &answer)
         }
         Command::Resume { run } => shown(context, &client.resume_run(workspace, &run).await?),
-        Command::Task { run, key } => task(context, &run, &key).await,
         Command::Events { run, after, limit } => {
             let after = after.as_deref();
             let answer = client.events(workspace, &run, after, limit).await?;
@@ -173,14 +172,35 @@ pub async fn run(context: &Context, command: Command) -> Result<(), Failure> {
                 table(["seq", "at", "type", "payload"], rows) + &more(last)
             })
         }
-        Command::Graph { run } => {
+        Command::Graph { run, svg } => {
             let answer = client.graph(workspace, &run).await?;
-            context.out.answer(&answer, |graph| {
-                let mermaid = graph.get("mermaid").and_then(Value::as_str);
-                mermaid.unwrap_or_default().to_owned()
-            })
+            match svg {
+                Some(file) => draw(context, answer.into_inner(), file).await,
+                None => context.out.answer(&answer, |graph| graph.mermaid.clone()),
+            }
         }
     }
+}
+
+/// Lays the graph out beside the runtime: it may take a moment.
+async fn draw(context: &Context, graph: Graph, file: PathBuf) -> Result<(), Failure> {
+    let (nodes, edges) = (graph.nodes.len(), graph.edges.len());
+    if drawing::pieces(&graph) > drawing::MOST_PIECES {
+        return Err(Failure::Usage(format!(
+            "{nodes} tasks and {edges} edges are too many to lay out; without --svg the graph is \
+             printed as mermaid"
+        )));
+    }
+    let drawn = tokio::task::spawn_blocking(move || drawing::svg(&graph)).await;
+    let drawn =
+        drawn.map_err(|e| Failure::Unsuccessful(format!("the graph cannot be laid out: {e}")))?;
+    if file.as_os_str() == "-" {
+        return context.out.text(&drawn);
+    }
+    std::fs::write(&file, drawn)
+        .map_err(|e| Failure::Usage(format!("{} cannot be written: {e}", file.display())))?;
+    let said = format!("{nodes} tasks and {edges} edges drawn: {}", file.display());
+    context.out.text(&said)
 }
 
 async fn list(context: &Context, query: &RunListQuery) -> Result<(), Failure> {
@@ -200,108 +220,32 @@ async fn list(context: &Context, query: &RunListQuery) -> Result<(), Failure> {
     })
 }
 
-async fn create(
-    context: &Context,
-    file: &PathBuf,
-    start: bool,
-    follow: bool,
-    key: Option<String>,
-) -> Result<(), Failure> {
-    let client = context.client()?;
-    let workspace = context.workspace()?;
-    let body = read(file)?;
-    // The whole body of the door is taken too.
-    let run = body.get("run").unwrap_or(&body);
-    let key = key.unwrap_or_else(idempotency_key);
-    let created = client.create_run(workspace, run, Some(&key)).await?;
-    let id = created.run.public_id.clone();
-    if !start {
-        return context.out.answer(&created, |created| {
-            fields(&[
-                ("run", Some(created.run.public_id.clone())),
-                ("status", Some(created.run.status.to_string())),
-                ("tasks", Some(created.receipt.accepted_task_keys.join(", "))),
-            ])
-        });
-    }
-    let started = client.start_run(workspace, &id).await?;
-    if follow {
-        return watched(context, &id).await;
-    }
-    shown(context, &started)
-}
-
-fn read(file: &PathBuf) -> Result<Value, Failure> {
-    let unreadable = |e: &dyn std::fmt::Display| {
-        Failure::Usage(format!("{} cannot be read: {e}", file.display()))
-    };
-    let bytes = if file.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        let read = std::io::stdin().read_to_end(&mut bytes);
-        read.map(|_| bytes)
-    } else {
-        std::fs::read(file)
-    };
-    let bytes = bytes.map_err(|e| unreadable(&e))?;
-    json::parse(&bytes).map_err(|e| unreadable(&e))
-}
-
 fn shown(context: &Context, answer: &Answer<Run>) -> Result<(), Failure> {
     let now = watch::now();
     context.out.answer(answer, |run| {
-        render(run, &Progress::new(), now, Look::PLAIN)
+        render(run, &Known::default(), now, Look::PLAIN)
     })
 }
 
-async fn watched(context: &Context, run: &str) -> Result<(), Failure> {
+/// Follows a run; `tokens` are those of the questions that the caller asked.
+async fn watched(
+    context: &Context,
+    run: &str,
+    tokens: BTreeMap<String, String>,
+) -> Result<(), Failure> {
     let mode = if context.out.json {
         Mode::Json
     } else {
         Mode::Tree
     };
     let client = context.client()?;
-    let ended = watch::follow(&client, context.workspace()?, run, mode).await?;
-    match ended.status {
+    let known = Known {
+        tokens,
+        ..Known::default()
+    };
+    let followed = watch::follow(&client, context.workspace()?, run, mode, known, None);
+    match followed.await?.status {
         RunStatus::Completed => Ok(()),
         status => Err(Failure::Unsuccessful(format!("the run ended {status}"))),
     }
-}
-
-async fn task(context: &Context, run: &str, key: &str) -> Result<(), Failure> {
-    let client = context.client()?;
-    let answer = client.task(context.workspace()?, run, key).await?;
-    context.out.answer(&answer, |task| {
-        let json = |value: &Option<Value>| {
-            let value = value.as_ref()?;
-            serde_json::to_string(value).ok()
-        };
-        let error = task.error.as_ref();
-        fields(&[
-            ("task", Some(task.key.clone())),
-            ("kind", Some(task.kind.to_string())),
-            ("status", Some(task.status.to_string())),
-            ("tool", task.tool_name.clone()),
-            ("model", json(&task.model)),
-            (
-                "after",
-                (!task.after.is_empty()).then(|| task.after.join(", ")),
-            ),
-            (
-                "claimed by",
-                task.claimed_by
-                    .as_ref()
-                    .map(|c| c.executor_public_id.clone()),
-            ),
-            ("started", text(&task.started_at)),
-            ("deadline", text(&task.deadline_at)),
-            ("completed", text(&task.completed_at)),
-            ("error", error.map(|e| e.key.clone())),
-            ("detail", error.and_then(|e| e.detail.clone())),
-            ("prompt", task.prompt.clone()),
-            ("input", json(&task.tool_input)),
-            ("title", task.title.clone()),
-            ("output", json(&task.output)),
-            ("structured", json(&task.structured_content)),
-        ])
-    })
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::answers::{
-    Answer, Appended, EventPage, MachineExecutor, Page, Run, RunCreated, RunListRow, Task,
+    Answer, Appended, EventPage, Graph, MachineExecutor, Page, Run, RunCreated, RunListRow, Task,
 };
 use super::error::Error;
 use super::transport::{Call, Client, path};
@@ -28,6 +28,24 @@ fn runs(workspace: &str, rest: &[&str]) -> String {
     let mut segments = vec!["agent_api", "v1", "workspaces", workspace, "runs"];
     segments.extend(rest);
     path(&segments)
+}
+
+/// What a person answers a question with (`runs.md` §8.2).
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Resolution {
+    /// The token of an authored question, from its receipt; none for one that a model asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolution_token: Option<String>,
+    /// The answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<Value>,
+    /// `failed` when there will be no answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+}
+
+fn nothing() -> Value {
+    Value::Object(Default::default())
 }
 
 /// `{"force": …}` when said.
@@ -164,18 +182,106 @@ impl Client {
         self.send(call).await?.wrapped("task")
     }
 
-    /// `POST R/{id}/tasks/{key}/{verb}`: `resolution`, `retry`, `abandon`, `approve`, `deny` or
-    /// `cancel` (`runs.md` §8), each answering the task.
+    /// `POST R/{id}/tasks/{key}/resolution`: answers a question.
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn task_verb(
+    pub async fn resolve_task(
+        &self,
+        workspace: &str,
+        run: &str,
+        key: &str,
+        resolution: &Resolution,
+    ) -> Result<Answer<Task>, Error> {
+        self.task_verb(workspace, run, key, "resolution", resolution)
+            .await
+    }
+
+    /// `POST R/{id}/tasks/{key}/retry`; a failed model row may take another `model`.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn retry_task(
+        &self,
+        workspace: &str,
+        run: &str,
+        key: &str,
+        model: Option<&Value>,
+    ) -> Result<Answer<Task>, Error> {
+        let body = Value::Object(
+            model
+                .map(|model| ("model".to_owned(), model.clone()))
+                .into_iter()
+                .collect(),
+        );
+        self.task_verb(workspace, run, key, "retry", &body).await
+    }
+
+    /// `POST R/{id}/tasks/{key}/abandon`.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn abandon_task(
+        &self,
+        workspace: &str,
+        run: &str,
+        key: &str,
+    ) -> Result<Answer<Task>, Error> {
+        self.task_verb(workspace, run, key, "abandon", &nothing())
+            .await
+    }
+
+    /// `POST R/{id}/tasks/{key}/approve`.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn approve_task(
+        &self,
+        workspace: &str,
+        run: &str,
+        key: &str,
+    ) -> Result<Answer<Task>, Error> {
+        self.task_verb(workspace, run, key, "approve", &nothing())
+            .await
+    }
+
+    /// `POST R/{id}/tasks/{key}/deny`.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn deny_task(
+        &self,
+        workspace: &str,
+        run: &str,
+        key: &str,
+        reason: Option<&str>,
+    ) -> Result<Answer<Task>, Error> {
+        let reason = reason.map_or(Value::Null, Value::from);
+        let body = Value::from([("reason", reason)]);
+        self.task_verb(workspace, run, key, "deny", &body).await
+    }
+
+    /// `POST R/{id}/tasks/{key}/cancel`: ends a branch.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn cancel_task(
+        &self,
+        workspace: &str,
+        run: &str,
+        key: &str,
+    ) -> Result<Answer<Task>, Error> {
+        self.task_verb(workspace, run, key, "cancel", &nothing())
+            .await
+    }
+
+    async fn task_verb(
         &self,
         workspace: &str,
         run: &str,
         key: &str,
         verb: &str,
-        body: &Value,
+        body: &impl Serialize,
     ) -> Result<Answer<Task>, Error> {
         let call = Call::post(runs(workspace, &[run, "tasks", key, verb])).json(body)?;
         self.send(call).await?.wrapped("task")
@@ -202,8 +308,36 @@ impl Client {
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn graph(&self, workspace: &str, run: &str) -> Result<Answer<Value>, Error> {
+    pub async fn graph(&self, workspace: &str, run: &str) -> Result<Answer<Graph>, Error> {
         let call = Call::get(runs(workspace, &[run, "graph"]));
+        self.send(call).await?.whole()
+    }
+
+    /// `GET R/{id}/phases`.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn phases(&self, workspace: &str, run: &str) -> Result<Answer<Value>, Error> {
+        let call = Call::get(runs(workspace, &[run, "phases"]));
+        self.send(call).await?.whole()
+    }
+
+    /// `GET R/{id}/transcript`, newest page first; `prefix` names a call whose branch is read.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn transcript(
+        &self,
+        workspace: &str,
+        run: &str,
+        before: Option<&str>,
+        limit: Option<u32>,
+        prefix: Option<&str>,
+    ) -> Result<Answer<Value>, Error> {
+        let call = Call::get(runs(workspace, &[run, "transcript"]))
+            .query("before", before)
+            .query("limit", limit)
+            .query("prefix", prefix);
         self.send(call).await?.whole()
     }
 

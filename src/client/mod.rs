@@ -31,7 +31,7 @@ pub use answers::{Answer, Page};
 pub use chance::{jittered, key as idempotency_key};
 pub use error::{Error, chain};
 pub use executor::{Announcement, Commit, FileBytes, ProgressFrame, ServedTool};
-pub use member::RunListQuery;
+pub use member::{Resolution, RunListQuery};
 pub use operator::{NewExecutor, NewMember};
 pub use retry::RetryPolicy;
 pub use transport::Client;

@@ -6,13 +6,24 @@
 //! account name, workspace name, handle and registration key, and only tokens are new each time
 //! (`operating.md` §2).
 
-use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::time::Duration;
 
+use serde::Serialize;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
+
+use crate::cli::refused::explain;
+use crate::cli::watch::render::{Known, answer_words, command};
 use crate::cli::watch::{self, Mode};
+use crate::cli::{self, Connection};
 use crate::client::answers::{ExecutorCredential, Member, MemberCredential, Page, Run};
-use crate::client::words::{Access, AssignmentScope, ExecutorKind, MemberKind};
-use crate::client::{Answer, Client, Error, NewExecutor, NewMember, idempotency_key};
-use crate::domain::Value;
+use crate::client::words::{
+    Access, AssignmentScope, ExecutorKind, MemberKind, RunStatus, TaskStatus,
+};
+use crate::client::{Answer, Client, Error, NewExecutor, NewMember, RetryPolicy, idempotency_key};
+use crate::domain::{Object, Value};
 
 /// The account's and the workspace's name.
 const NAME: &str = "demo";
@@ -199,86 +210,287 @@ async fn find<T>(
     }
 }
 
-/// Authors and starts the demo run in `workspace`, on the runner `runner` (which must be serving
-/// `nexus runner`'s tools), shows it live on standard output until it has ended, and answers it.
+/// Returns once the demo's runner has announced its tools: a route to it is judged at acceptance.
 ///
 /// # Errors
 /// [`Error`] of the call that failed.
-pub async fn run_demo(
-    member: &Client,
-    workspace: &str,
-    runner: &str,
-    mode: Mode,
-) -> Result<Run, Error> {
-    let key = idempotency_key();
-    let created = member
-        .create_run(workspace, &scenario(runner), Some(&key))
-        .await?;
-    let run = created.run.public_id.clone();
-    member.start_run(workspace, &run).await?;
-    watch::follow(member, workspace, &run, mode).await
+pub async fn announced(demo: &Demo) -> Result<(), Error> {
+    let member = Client::new(&demo.base_url, &demo.human.token)?;
+    loop {
+        let machine = member.machine(&demo.executors.runner.public_id).await?;
+        if machine
+            .served_tools
+            .as_ref()
+            .is_some_and(|tools| tools.as_array().is_some_and(|t| !t.is_empty()))
+        {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
-/// The demo run: two fans. In the first, calls that succeed, one that shows its progress, one that
-/// errs, and one that fails without taking the run with it; a call joins them; in the second, two
-/// calls of different length; then a note is written.
-pub fn scenario(runner: &str) -> Value {
-    let sleep = |key: &str, ms: i64| {
-        let input = Value::from([("ms", ms.into())]);
-        tool(runner, key, "sleep", input, &[])
+/// How long the demo waits for somebody before it does a person's part itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// For an answer and for an approval.
+    pub person: Duration,
+    /// How long it lets a pause stand.
+    pub pause: Duration,
+}
+
+impl Patience {
+    /// Time to read a line and to type one, no more: the whole demo is to stay short.
+    pub const USUAL: Self = Self {
+        person: Duration::from_secs(8),
+        pause: Duration::from_secs(5),
     };
+}
+
+/// The question, the call to approve, and the call during which the run is paused.
+const GATE: &str = "gate";
+const NOTE: &str = "note";
+const WEST: &str = "west";
+
+/// Authors and starts the demo run on the demo's runner (which must be serving `nexus runner`'s
+/// tools), shows it live on standard output until it has ended, and answers it. What a person is
+/// to do is printed first, word for word; when nobody does it in time, the demo does.
+///
+/// # Errors
+/// [`Error`] of the call that failed.
+pub async fn run_demo(demo: &Demo, patience: Patience, mode: Mode) -> Result<Run, Error> {
+    let member = Client::new(&demo.base_url, &demo.human.token)?;
+    let workspace = demo.workspace_public_id.as_str();
+    let scenario = scenario(&demo.executors.runner.public_id);
+    let key = idempotency_key();
+    let created = member.create_run(workspace, &scenario, Some(&key)).await?;
+    let run = created.run.public_id.clone();
+    let known = Known {
+        tokens: created.receipt.resolution_tokens.clone(),
+        program: std::env::args().next(),
+        ..Known::default()
+    };
+    let (say, notes) = tokio::sync::mpsc::unbounded_channel();
+    let stand_in = StandIn {
+        member: member.with_retry(RetryPolicy::default()),
+        run: run.clone(),
+        known: known.clone(),
+        patience,
+        demo,
+        say,
+    };
+    if mode == Mode::Tree {
+        println!("{}", stand_in.invitation());
+    }
+    member.start_run(workspace, &run).await?;
+    let shown = watch::follow(&member, workspace, &run, mode, known, Some(notes));
+    tokio::select! {
+        shown = shown => shown,
+        never = stand_in.serve() => match never {},
+    }
+}
+
+/// Does a person's part when no person does.
+struct StandIn<'a> {
+    demo: &'a Demo,
+    member: Client,
+    run: String,
+    known: Known,
+    patience: Patience,
+    say: UnboundedSender<String>,
+}
+
+/// What a person may do for the demo run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Answer,
+    Approve,
+    Pause,
+    Resume,
+}
+
+impl StandIn<'_> {
+    /// What to type behind the program's name.
+    fn words(&self, part: Part) -> Vec<String> {
+        let run = self.run.as_str();
+        let typed: &[&str] = match part {
+            Part::Answer => {
+                let words = answer_words(run, GATE, &self.known).into_iter();
+                return words.map(|w| w.replace("TEXT", "yes")).collect();
+            }
+            Part::Approve => &["runs", "approve", run, NOTE],
+            Part::Pause => &["runs", "pause", run],
+            Part::Resume => &["runs", "resume", run],
+        };
+        typed.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    fn command(&self, part: Part) -> String {
+        command(&self.known, &self.words(part))
+    }
+
+    /// The commands, before they are due.
+    fn invitation(&self) -> String {
+        let demo = self.demo;
+        format!(
+            "The run below asks a question and for an approval, and is paused once. Type these in another\n\
+             terminal when it waits; after {} seconds the demo does it for you.\n\n  \
+             export NEXUS_BASE_URL={} NEXUS_WORKSPACE={}\n  export NEXUS_TOKEN={}\n  {}\n  {}\n  {}\n",
+            self.patience.person.as_secs(),
+            demo.base_url,
+            demo.workspace_public_id,
+            demo.human.token,
+            self.command(Part::Answer),
+            self.command(Part::Approve),
+            self.command(Part::Resume),
+        )
+    }
+
+    /// Looks at the run, and does what has been waiting for too long; for ever.
+    async fn serve(self) -> Infallible {
+        let mut due: BTreeMap<Part, Instant> = BTreeMap::new();
+        let mut done = BTreeSet::new();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let workspace = self.demo.workspace_public_id.as_str();
+            let Ok(run) = self.member.run(workspace, &self.run).await else {
+                continue;
+            };
+            let Some(part) = open(&run).filter(|part| !done.contains(part)) else {
+                continue;
+            };
+            let since = *due.entry(part).or_insert_with(Instant::now);
+            if since.elapsed() >= self.wait(part) {
+                done.insert(part);
+                self.perform(part).await;
+            }
+        }
+    }
+
+    fn wait(&self, part: Part) -> Duration {
+        match part {
+            Part::Answer | Part::Approve => self.patience.person,
+            Part::Pause => Duration::ZERO,
+            Part::Resume => self.patience.pause,
+        }
+    }
+
+    /// Does it as a person would, by the same command, and says so.
+    async fn perform(&self, part: Part) {
+        let waited = self.wait(part).as_secs();
+        let why = match part {
+            Part::Answer => format!("nobody answered within {waited} s, so the demo does"),
+            Part::Approve => format!("nobody approved within {waited} s, so the demo does"),
+            Part::Pause => "the demo pauses the run".to_owned(),
+            Part::Resume => format!("nobody resumed within {waited} s, so the demo does"),
+        };
+        let _ = self.say.send(format!("» {why}: {}", self.command(part)));
+        let connection = Connection {
+            base_url: self.demo.base_url.clone(),
+            token: Some(self.demo.human.token.clone()),
+            operator_token: None,
+            workspace: Some(self.demo.workspace_public_id.clone()),
+            json: false,
+        };
+        if let Err(failure) = cli::perform(connection, &self.words(part)).await {
+            // Somebody was quicker, mostly.
+            let _ = self.say.send(format!("» {}", explain(&failure)));
+        }
+    }
+}
+
+/// Between two looks at the run.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What the run waits for, if it is a part of the demo's.
+fn open(run: &Run) -> Option<Part> {
+    let is = |key: &str, status: TaskStatus| {
+        let task = run.tasks.iter().find(|task| task.key == key);
+        task.is_some_and(|task| task.status == status)
+    };
+    match run.status {
+        RunStatus::Paused => Some(Part::Resume),
+        RunStatus::Running if is(GATE, TaskStatus::Dispatched) => Some(Part::Answer),
+        RunStatus::Running if is(NOTE, TaskStatus::NeedsApproval) => Some(Part::Approve),
+        RunStatus::Running if is(WEST, TaskStatus::Dispatched) => Some(Part::Pause),
+        _ => None,
+    }
+}
+
+/// The demo run: a fan of calls that succeed, one that shows its progress, one that errs and one
+/// that fails without taking the run with it, joined by a call; a race; a question; a call that
+/// waits for approval; two calls, during which the run is paused; a last one.
+pub fn scenario(runner: &str) -> Value {
+    let tool = |key: &str, name: &str, input: Value| tool(runner, key, name, input, &[]);
+    let sleep = |key: &str, ms: i64| tool(key, "sleep", Value::from([("ms", ms.into())]));
     let add = |key: &str, a: i64, b: i64| {
         let input = Value::from([("a", a.into()), ("b", b.into())]);
-        tool(runner, key, "add", input, &[])
+        tool(key, "add", input)
     };
-    let text = |text: &str| Value::from([("text", text.into())]);
+    let echo = |key: &str, text: &str| tool(key, "echo", Value::from([("text", text.into())]));
+    let fan = group(vec![
+        echo("hello", "hello"),
+        Value::Array(vec![add("two", 1, 1), add("four", 2, 2)]),
+        sleep("slow", 3_000),
+        tool("errs", "flaky", Value::Object(Default::default())),
+        breaks(runner),
+    ]);
+    let mut race = group(vec![sleep("hare", 1_500), sleep("tortoise", 60_000)]);
+    race.insert("until".to_owned(), "any".into());
+    race.insert("key".to_owned(), "race".into());
+    let steps = vec![
+        Value::Object(fan),
+        echo("joined", "all of the above has settled"),
+        Value::Object(race),
+        gate(),
+        note(runner),
+        Value::Object(group(vec![sleep(WEST, 2_000), sleep("east", 3_000)])),
+        echo("last", "the pause is over"),
+    ];
+    // Of what the author wrote, only notes wait for approval.
+    let rule = Value::from([
+        ("tool", "write_note".into()),
+        ("origin", "author".into()),
+        ("verdict", "ask".into()),
+    ]);
+    Value::from([
+        ("approval_mode", "bypass".into()),
+        ("approval_rules", Value::Array(vec![rule])),
+        ("steps", Value::Array(steps)),
+    ])
+}
+
+fn group(members: Vec<Value>) -> Object {
+    Object::from([("parallel".to_owned(), Value::Array(members))])
+}
+
+/// Fails on purpose, and takes nothing with it.
+fn breaks(runner: &str) -> Value {
     let message = Value::from([("message", "this one fails on purpose".into())]);
-    let first = Value::from([(
-        "parallel",
-        Value::Array(vec![
-            tool(runner, "hello", "echo", text("hello"), &[]),
-            Value::Array(vec![add("two", 1, 1), add("four", 2, 2)]),
-            sleep("slow", 4_000),
-            tool(
-                runner,
-                "errs",
-                "flaky",
-                Value::Object(Default::default()),
-                &[],
-            ),
-            tool(
-                runner,
-                "breaks",
-                "fail",
-                message,
-                &[("on_failure", "absorb")],
-            ),
-        ]),
-    )]);
-    let second = Value::from([(
-        "parallel",
-        Value::Array(vec![sleep("hare", 500), sleep("tortoise", 1_500)]),
-    )]);
+    let absorb = [("on_failure", "absorb")];
+    tool(runner, "breaks", "fail", message, &absorb)
+}
+
+/// A question; whatever is answered, or nothing, the run goes on.
+fn gate() -> Value {
+    let options = Value::Array(vec!["yes".into(), "of course".into()]);
+    let ask = Value::from([
+        ("key", GATE.into()),
+        ("prompt", "Shall the run go on?".into()),
+        ("options", options),
+        ("timeout_ms", 600_000.into()),
+        ("on_failure", "absorb".into()),
+    ]);
+    Value::from([("ask", ask)])
+}
+
+/// A call that waits for approval; denied, the run goes on without it.
+fn note(runner: &str) -> Value {
     let note = Value::from([
         ("name", "demo.txt".into()),
         ("text", "the demo run was here\n".into()),
     ]);
-    let steps = vec![
-        first,
-        tool(
-            runner,
-            "joined",
-            "echo",
-            text("all of the above has settled"),
-            &[],
-        ),
-        second,
-        tool(runner, "note", "write_note", note, &[]),
-    ];
-    Value::from([
-        ("approval_mode", "bypass".into()),
-        ("steps", Value::Array(steps)),
-    ])
+    let absorb = [("on_failure", "absorb")];
+    tool(runner, NOTE, "write_note", note, &absorb)
 }
 
 /// One tool step on that runner.
@@ -287,7 +499,7 @@ fn tool(runner: &str, key: &str, name: &str, input: Value, more: &[(&str, &str)]
         ("kind", "runner".into()),
         ("runner_executor_public_id", runner.into()),
     ]);
-    let mut step = crate::domain::Object::from([
+    let mut step = Object::from([
         ("key".to_owned(), key.into()),
         ("name".to_owned(), name.into()),
         ("input".to_owned(), input),

@@ -8,7 +8,7 @@ use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::demo::{self, Demo};
+use super::demo::{self, Demo, Patience};
 use super::services::{Profile, RedisNeed, Services, ServicesConfig, StartError};
 use crate::cli::watch::Mode;
 use crate::client::{self, Client};
@@ -175,11 +175,9 @@ async fn at_work(
     tokio::pin!(stop);
     let shown = async {
         if !arguments.no_demo {
-            await_announcement(demo).await?;
+            demo::announced(demo).await?;
             println!();
-            let member = Client::new(&demo.base_url, &demo.human.token)?;
-            let runner = &demo.executors.runner.public_id;
-            demo::run_demo(&member, &demo.workspace_public_id, runner, Mode::Tree).await?;
+            demo::run_demo(demo, Patience::USUAL, Mode::Tree).await?;
         }
         print_guide(demo, server);
         if arguments.once {
@@ -196,22 +194,6 @@ async fn at_work(
             Ok(Err(error)) => Err(error.into()),
             Err(panic) => Err(std::io::Error::other(panic).into()),
         },
-    }
-}
-
-/// Returns once the demo runner has announced its tools: a route to it is judged at acceptance.
-async fn await_announcement(demo: &Demo) -> Result<(), Error> {
-    let member = Client::new(&demo.base_url, &demo.human.token)?;
-    loop {
-        let machine = member.machine(&demo.executors.runner.public_id).await?;
-        if machine
-            .served_tools
-            .as_ref()
-            .is_some_and(|tools| tools.as_array().is_some_and(|t| !t.is_empty()))
-        {
-            return Ok(());
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
 

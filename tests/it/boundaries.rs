@@ -86,6 +86,11 @@ const MAP: &[(&str, &[&str], &[&str])] = &[
         &["client", "domain"],
         &["axum", "tokio_postgres", "redis"],
     ),
+    (
+        "cli",
+        &["client", "domain", "runner", "dev"],
+        &["axum", "tokio_postgres", "redis"],
+    ),
 ];
 
 /// What every module above the store may use: how parts are wired, set up and observed.

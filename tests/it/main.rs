@@ -13,6 +13,7 @@ mod budget;
 mod cable;
 mod catalogue;
 mod claims;
+mod cli;
 mod commits;
 mod connections;
 mod conventions;

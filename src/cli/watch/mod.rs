@@ -3,18 +3,21 @@
 //! The cable says when to look; the run is read over HTTP. Without the cable the feed is polled,
 //! so nothing but time is lost. Progress frames are only shown, never kept.
 
+mod asks;
 pub mod render;
 mod screen;
 mod tree;
 
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
-use self::render::Progress;
+use self::render::{Known, Question};
 use self::screen::Screen;
-use crate::client::answers::Run;
+use crate::client::answers::{Run, Task};
 use crate::client::cable::{self, Cable, Event, frames};
+use crate::client::words::TaskKind;
 use crate::client::{Client, Error, RetryPolicy};
 use crate::domain::{Timestamp, Value};
 
@@ -36,20 +39,44 @@ pub enum Mode {
     Json,
 }
 
-/// Follows a run on standard output until it has ended; answers it as it ended.
+/// Lines that somebody else wants shown, above the live tree.
+pub type Notes = UnboundedReceiver<String>;
+
+/// Follows a run on standard output until it has ended; answers it as it ended. `known` is what the
+/// caller knows beforehand; `notes` are shown as they come.
 ///
 /// # Errors
 /// [`Error`] of a read that stays unanswered, or is refused; a closed standard output ends it too.
-pub async fn follow(client: &Client, workspace: &str, run: &str, mode: Mode) -> Result<Run, Error> {
-    follow_on(Screen::stdout(), client, workspace, run, mode).await
-}
-
-async fn follow_on(
-    screen: Screen,
+pub async fn follow(
     client: &Client,
     workspace: &str,
     run: &str,
     mode: Mode,
+    known: Known,
+    notes: Option<Notes>,
+) -> Result<Run, Error> {
+    let shown = Shown {
+        screen: Screen::stdout(),
+        mode,
+        known,
+        notes,
+    };
+    follow_on(shown, client, workspace, run).await
+}
+
+/// Where and how a run is shown.
+struct Shown {
+    screen: Screen,
+    mode: Mode,
+    known: Known,
+    notes: Option<Notes>,
+}
+
+async fn follow_on(
+    shown: Shown,
+    client: &Client,
+    workspace: &str,
+    run: &str,
 ) -> Result<Run, Error> {
     let client = client.with_retry(RetryPolicy::default());
     let identifiers = [
@@ -62,14 +89,16 @@ async fn follow_on(
         client: &client,
         workspace,
         run,
-        mode,
+        mode: shown.mode,
         events_id: identifiers[0].clone(),
         cursor: None,
         attached: false,
         cable,
-        progress: Progress::new(),
-        screen,
+        known: shown.known,
+        notes: shown.notes,
+        screen: shown.screen,
         shown: None,
+        asked: Vec::new(),
     };
     follower.follow().await
 }
@@ -83,10 +112,13 @@ struct Follower<'a> {
     cursor: Option<String>,
     attached: bool,
     cable: Option<Cable>,
-    progress: Progress,
+    known: Known,
+    notes: Option<Notes>,
     screen: Screen,
     first: Run,
     shown: Option<Run>,
+    /// What was said to wait for a person, as it last stood.
+    asked: Vec<String>,
 }
 
 /// What a wait came to.
@@ -97,6 +129,8 @@ enum Woke {
     Redraw,
     /// Nothing was heard for a while.
     Poll,
+    /// Somebody has something to say.
+    Note(String),
 }
 
 impl Follower<'_> {
@@ -109,6 +143,7 @@ impl Follower<'_> {
             if self.mode == Mode::Json {
                 self.print_events().await?;
             }
+            self.learn(&run).await;
             self.show(&run)?;
             if run_over {
                 return Ok(run);
@@ -116,6 +151,10 @@ impl Follower<'_> {
             let changed = match self.wake(poll_at).await {
                 Woke::Changed => true,
                 Woke::Redraw => false,
+                Woke::Note(text) => {
+                    self.note(&text)?;
+                    false
+                }
                 Woke::Poll => {
                     let every = if self.attached {
                         POLL_ATTACHED
@@ -142,15 +181,31 @@ impl Follower<'_> {
     async fn wake(&mut self, poll_at: Instant) -> Woke {
         let redraw = Instant::now() + REDRAW;
         let terminal = self.screen.is_terminal() && self.mode == Mode::Tree;
-        let Some(cable) = &mut self.cable else {
-            tokio::time::sleep_until(poll_at).await;
-            return Woke::Poll;
+        let (cable, notes) = (&mut self.cable, &mut self.notes);
+        let pushed = async {
+            match cable {
+                Some(cable) => cable.next().await,
+                None => std::future::pending().await,
+            }
         };
-        tokio::select! {
-            event = cable.next() => self.on_event(event),
-            () = tokio::time::sleep_until(poll_at) => Woke::Poll,
-            () = tokio::time::sleep_until(redraw), if terminal => Woke::Redraw,
-        }
+        let noted = async {
+            match notes {
+                Some(notes) => notes.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let event = tokio::select! {
+            event = pushed => event,
+            note = noted => {
+                return note.map_or_else(|| {
+                    self.notes = None;
+                    Woke::Redraw
+                }, Woke::Note);
+            }
+            () = tokio::time::sleep_until(poll_at) => return Woke::Poll,
+            () = tokio::time::sleep_until(redraw), if terminal => return Woke::Redraw,
+        };
+        self.on_event(event)
     }
 
     fn on_event(&mut self, event: Option<Event>) -> Woke {
@@ -191,7 +246,7 @@ impl Follower<'_> {
             return;
         }
         if let (Some(key), Some(tail)) = (text("task_key"), text("text_tail")) {
-            self.progress.insert(key, tail);
+            self.known.progress.insert(key, tail);
         }
     }
 
@@ -216,6 +271,36 @@ impl Follower<'_> {
             };
             news = true;
             self.cursor = Some(last.cursor.clone());
+        }
+    }
+
+    /// Reads what the run's document does not hold: what its questions ask, its barriers' terms.
+    /// What cannot be read now is asked for at the next change.
+    async fn learn(&mut self, run: &Run) {
+        if self.mode == Mode::Json {
+            return;
+        }
+        for task in run.tasks.iter().filter(|task| asks::is_open_await(task)) {
+            if self.known.questions.contains_key(&task.key) {
+                continue;
+            }
+            let read = self.client.task(self.workspace, self.run, &task.key).await;
+            if let Ok(read) = read {
+                let question = question(&read);
+                self.known.questions.insert(task.key.clone(), question);
+            }
+        }
+        let joins = run.tasks.iter().filter(|t| t.kind == TaskKind::Join);
+        if joins
+            .map(|t| &t.key)
+            .all(|k| self.known.terms.contains_key(k))
+        {
+            return;
+        }
+        if let Ok(graph) = self.client.graph(self.workspace, self.run).await {
+            let nodes = graph.into_inner().nodes.into_iter();
+            let terms = nodes.filter_map(|node| Some((node.key, node.join?)));
+            self.known.terms.extend(terms);
         }
     }
 
@@ -248,19 +333,39 @@ impl Follower<'_> {
         }
         if self.screen.is_terminal() {
             let look = self.screen.look();
-            let text = render::render(run, &self.progress, now(), look);
+            let text = render::render(run, &self.known, now(), look);
             return self.screen.draw(&text).map_err(output_gone);
         }
-        for line in render::changes(self.shown.as_ref(), run, now()) {
+        for line in render::changes(self.shown.as_ref(), run, &self.known, now()) {
             self.line(&line)?;
         }
+        let asked = render::asked(run, &self.known);
+        for line in asked.iter().filter(|line| !self.asked.contains(line)) {
+            self.screen.line(line).map_err(output_gone)?;
+        }
+        self.asked = asked;
         self.shown = Some(run.clone());
         Ok(())
+    }
+
+    fn note(&mut self, text: &str) -> Result<(), Error> {
+        if self.mode == Mode::Json {
+            return Ok(());
+        }
+        self.line(text)
     }
 
     fn line(&mut self, text: &str) -> Result<(), Error> {
         self.screen.line(text).map_err(output_gone)
     }
+}
+
+/// What an await asks a person; nothing for one that waits for another task.
+fn question(task: &Task) -> Option<Question> {
+    Some(Question {
+        prompt: task.prompt.clone()?,
+        options: task.options.clone().unwrap_or_default(),
+    })
 }
 
 fn output_gone(e: std::io::Error) -> Error {

@@ -6,13 +6,36 @@
 
 use std::collections::BTreeMap;
 
+use super::asks::{self, is_open_await};
+pub use super::asks::{answer_words, command};
 use super::tree::{self, Row};
-use crate::client::answers::{Run, Task};
-use crate::client::words::{RunStatus, TaskStatus};
+use crate::client::answers::{JoinTerms, Run, Task};
+use crate::client::words::{RunStatus, TaskKind, TaskStatus};
 use crate::domain::{Timestamp, Value};
 
-/// What runners said last, by task key.
-pub type Progress = BTreeMap<String, String>;
+/// What is known beside the run's document.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// What runners said last, by task key.
+    pub progress: BTreeMap<String, String>,
+    /// What an await asks; nothing when it asks nobody.
+    pub questions: BTreeMap<String, Option<Question>>,
+    /// The terms of barriers.
+    pub terms: BTreeMap<String, JoinTerms>,
+    /// Tokens of questions that the caller asked.
+    pub tokens: BTreeMap<String, String>,
+    /// What the program is called where commands are shown.
+    pub program: Option<String>,
+}
+
+/// What a question asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Its text.
+    pub prompt: String,
+    /// Its choices, if it has any.
+    pub options: Vec<String>,
+}
 
 /// How to draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +58,14 @@ impl Look {
 }
 
 /// The live tree: a line about the run, a line a task, and what the run waits for.
-pub fn render(run: &Run, progress: &Progress, now: Timestamp, look: Look) -> String {
+pub fn render(run: &Run, known: &Known, now: Timestamp, look: Look) -> String {
     let mut lines = vec![headline(run, now)];
-    let tail: Vec<Line> = attention(run).into_iter().collect();
+    let mut tail: Vec<Line> = attention(run).into_iter().collect();
+    tail.extend(asks::lines(asks::asks(run, known), known, look.width));
+    // However much waits, half of the screen is the tree's.
+    tail.truncate(look.height / 2);
     let room = look.height.saturating_sub(lines.len() + tail.len());
-    lines.extend(rows(run, progress, now, room));
+    lines.extend(rows(run, known, now, room));
     lines.extend(tail);
     let mut out = String::new();
     for line in lines {
@@ -50,7 +76,7 @@ pub fn render(run: &Run, progress: &Progress, now: Timestamp, look: Look) -> Str
 }
 
 /// What changed between two reads, a line a change: for output that is no terminal.
-pub fn changes(before: Option<&Run>, run: &Run, now: Timestamp) -> Vec<String> {
+pub fn changes(before: Option<&Run>, run: &Run, known: &Known, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
     let old: BTreeMap<&str, &TaskStatus> = before
         .map(|b| {
@@ -65,7 +91,7 @@ pub fn changes(before: Option<&Run>, run: &Run, now: Timestamp) -> Vec<String> {
             continue;
         }
         let mut line = Line::default();
-        line.add(Style::Plain, format!("{} {}", task.key, what(task)));
+        line.add(Style::Plain, format!("{} {}", task.key, what(task, known)));
         line.add(Style::Plain, format!("  {}", task.status));
         details(task, None, now, &mut line);
         lines.push(line.text());
@@ -74,6 +100,12 @@ pub fn changes(before: Option<&Run>, run: &Run, now: Timestamp) -> Vec<String> {
         lines.push(headline(run, now).text());
     }
     lines
+}
+
+/// What waits for a person, a line each: for output that is no terminal.
+pub fn asked(run: &Run, known: &Known) -> Vec<String> {
+    let asks = asks::asks(run, known).into_iter();
+    asks.map(|ask| ask.text(known)).collect()
 }
 
 fn headline(run: &Run, now: Timestamp) -> Line {
@@ -86,6 +118,10 @@ fn headline(run: &Run, now: Timestamp) -> Line {
     if let Some(began) = run.started_at {
         let until = run.completed_at.unwrap_or(now);
         line.add(Style::Dim, format!("  {}", elapsed(began, until)));
+    }
+    if let Some(since) = run.paused_at.filter(|_| run.status == RunStatus::Paused) {
+        let paused = format!("  for {}, clocks stand", elapsed(since, now));
+        line.add(Style::Yellow, paused);
     }
     let settled = run.tasks.iter().filter(|t| t.status.is_settled()).count();
     line.add(
@@ -112,14 +148,16 @@ fn attention(run: &Run) -> Option<Line> {
 }
 
 /// The task rows, folded to `room` lines.
-fn rows(run: &Run, progress: &Progress, now: Timestamp, room: usize) -> Vec<Line> {
+fn rows(run: &Run, known: &Known, now: Timestamp, room: usize) -> Vec<Line> {
     let tasks: Vec<(&str, &[String])> = run
         .tasks
         .iter()
         .map(|t| (t.key.as_str(), t.after.as_slice()))
         .collect();
     let laid = tree::lay_out(&tasks);
-    let draw = |row: &Row| task_line(row, &run.tasks[row.task], progress, now);
+    // A pause moves every deadline: nothing is left to count down.
+    let runs_down = run.status != RunStatus::Paused;
+    let draw = |row: &Row| task_line(row, &run.tasks[row.task], known, runs_down, now);
     for fold in [Fold::Nothing, Fold::Settled, Fold::Unstarted] {
         let folded = folded(&laid, &run.tasks, fold);
         if folded.len() <= room || fold == Fold::Unstarted {
@@ -187,7 +225,7 @@ fn fold_line(n: usize) -> Line {
     line
 }
 
-fn task_line(row: &Row, task: &Task, progress: &Progress, now: Timestamp) -> Line {
+fn task_line(row: &Row, task: &Task, known: &Known, runs_down: bool, now: Timestamp) -> Line {
     let mut line = Line::default();
     let mut rails: String = row
         .rails
@@ -199,12 +237,28 @@ fn task_line(row: &Row, task: &Task, progress: &Progress, now: Timestamp) -> Lin
     let (glyph, style) = glyph(task);
     line.add(style, format!("{glyph} "));
     line.add(Style::Bold, task.key.clone());
-    line.add(Style::Plain, format!("  {}", what(task)));
-    details(task, progress.get(&task.key), now, &mut line);
+    line.add(Style::Plain, format!("  {}", what(task, known)));
+    details(task, known.progress.get(&task.key), now, &mut line);
+    if runs_down {
+        left(task, now, &mut line);
+    }
     if !row.nested && !task.after.is_empty() {
         line.add(Style::Dim, format!("  ⟵ {}", few(&task.after)));
     }
     line
+}
+
+/// How long the task's clock still runs.
+fn left(task: &Task, now: Timestamp, line: &mut Line) {
+    let Some(deadline) = task.deadline_at.filter(|_| !task.status.is_settled()) else {
+        return;
+    };
+    let style = if (deadline - now).num_seconds() < 60 {
+        Style::Yellow
+    } else {
+        Style::Dim
+    };
+    line.add(style, format!("  {} left", elapsed(now, deadline)));
 }
 
 /// State word where the glyph does not say it, time, error, progress.
@@ -221,6 +275,9 @@ fn details(task: &Task, progress: Option<&String>, now: Timestamp, line: &mut Li
         }
         TaskStatus::Other(word) => line.add(Style::Plain, format!("  {}", clean(word))),
         _ => {}
+    }
+    if let Some(selected) = selected(task) {
+        line.add(Style::Green, format!("  {selected}"));
     }
     if let Some(error) = &task.error {
         line.add(Style::Red, format!("  {}", clean(&error.key)));
@@ -239,8 +296,17 @@ fn details(task: &Task, progress: Option<&String>, now: Timestamp, line: &mut Li
     }
 }
 
-/// What a task is, in one word.
-fn what(task: &Task) -> String {
+/// Whom a barrier took, in the words of its result (`runs.md` §15).
+fn selected(task: &Task) -> Option<String> {
+    let keys = task.result.as_ref()?.get("selected")?.as_array()?;
+    let keys = keys.iter().filter_map(Value::as_str).map(clean);
+    let keys: Vec<String> = keys.collect();
+    let verb = if keys.len() == 1 { "wins" } else { "win" };
+    (!keys.is_empty()).then(|| format!("{} {verb}", few(&keys)))
+}
+
+/// What a task is, in a few words.
+fn what(task: &Task, known: &Known) -> String {
     if let Some(name) = &task.tool_name {
         return clean(name);
     }
@@ -248,10 +314,30 @@ fn what(task: &Task) -> String {
         Value::Str(text) => Some(text.as_str()),
         other => other.get("model").and_then(Value::as_str),
     });
-    match model {
-        Some(model) => clean(model),
-        None => task.kind.as_str().trim_end_matches("_task").to_owned(),
+    if let Some(model) = model {
+        return clean(model);
     }
+    if let Some(terms) = known.terms.get(&task.key) {
+        return race(terms, task.after.len());
+    }
+    match (&task.kind, known.questions.get(&task.key)) {
+        (TaskKind::Join, _) => "race".to_owned(),
+        (TaskKind::Await, Some(Some(_))) => "question".to_owned(),
+        (TaskKind::Await, Some(None)) => "wait".to_owned(),
+        (kind, _) => kind.as_str().trim_end_matches("_task").to_owned(),
+    }
+}
+
+/// `race for 1 of 3`, and what becomes of the others unless they are canceled.
+fn race(terms: &JoinTerms, arms: usize) -> String {
+    let until = match &terms.until {
+        Value::Str(word) if word == "any" => "1".to_owned(),
+        Value::Str(word) => clean(word),
+        number => serde_json::to_string(number).unwrap_or_default(),
+    };
+    let run_out = terms.losers.as_deref() == Some("run_out");
+    let losers = if run_out { ", losers run out" } else { "" };
+    format!("race for {until} of {arms}{losers}")
 }
 
 fn glyph(task: &Task) -> (char, Style) {
@@ -260,6 +346,7 @@ fn glyph(task: &Task) -> (char, Style) {
         TaskStatus::NeedsApproval => ('◆', Style::Yellow),
         TaskStatus::AwaitingInput => ('?', Style::Yellow),
         TaskStatus::Running => ('●', Style::Cyan),
+        TaskStatus::Dispatched if is_open_await(task) => ('?', Style::Yellow),
         TaskStatus::Dispatched if task.claimed_by.is_some() => ('●', Style::Cyan),
         TaskStatus::Dispatched => ('◌', Style::Cyan),
         TaskStatus::Completed if task.is_error == Some(true) => ('✔', Style::Yellow),
@@ -317,7 +404,7 @@ fn last_line(text: &str) -> String {
 
 /// How a piece of text looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
+pub(super) enum Style {
     Plain,
     Bold,
     Dim,
@@ -343,14 +430,14 @@ impl Style {
 
 /// One line in styled pieces.
 #[derive(Default)]
-struct Line(Vec<(Style, String)>);
+pub(super) struct Line(Vec<(Style, String)>);
 
 impl Line {
-    fn add(&mut self, style: Style, text: String) {
+    pub(super) fn add(&mut self, style: Style, text: String) {
         self.0.push((style, text));
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         self.0.iter().map(|(_, text)| text.as_str()).collect()
     }
 

@@ -73,11 +73,15 @@ impl Screen {
         Ok(())
     }
 
-    /// Prints a line.
+    /// Prints a line that stays; what was drawn is taken away, and drawn again below it.
     ///
     /// # Errors
     /// Whatever the writer answers.
     pub fn line(&mut self, text: &str) -> io::Result<()> {
+        if self.drawn > 0 {
+            write!(self.out, "\x1b[{}F\x1b[0J\x1b[?25h", self.drawn)?;
+            self.drawn = 0;
+        }
         writeln!(self.out, "{text}")?;
         self.out.flush()
     }

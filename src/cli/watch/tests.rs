@@ -45,6 +45,7 @@ async fn start(cable: bool) -> (Client, Plane) {
     let app = Router::new()
         .route("/agent_api/v1/workspaces/w/runs/r", get(run))
         .route("/agent_api/v1/workspaces/w/runs/r/events", get(events))
+        .route("/agent_api/v1/workspaces/w/runs/r/tasks/gate", get(gate))
         .route("/agent_api/v1/cable", get(upgrade))
         .with_state(plane.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -55,6 +56,13 @@ async fn start(cable: bool) -> (Client, Plane) {
 
 async fn run(State(plane): State<Plane>) -> axum::Json<Json> {
     axum::Json(json!({"run": *plane.run.lock().unwrap()}))
+}
+
+async fn gate() -> axum::Json<Json> {
+    axum::Json(
+        json!({"task": {"key": "gate", "kind": "await_task", "status": "dispatched",
+        "prompt": "Go?", "options": ["yes", "no"]}}),
+    )
 }
 
 async fn events(
@@ -169,13 +177,26 @@ impl Write for Paper {
     }
 }
 
+fn shown(screen: Screen, mode: Mode) -> Shown {
+    Shown {
+        screen,
+        mode,
+        known: Known::default(),
+        notes: None,
+    }
+}
+
 fn spawn(
     client: &Client,
     screen: Screen,
     mode: Mode,
 ) -> tokio::task::JoinHandle<Result<Run, Error>> {
+    follow(client, shown(screen, mode))
+}
+
+fn follow(client: &Client, shown: Shown) -> tokio::task::JoinHandle<Result<Run, Error>> {
     let client = client.clone();
-    tokio::spawn(async move { follow_on(screen, &client, "w", "r", mode).await })
+    tokio::spawn(async move { follow_on(shown, &client, "w", "r").await })
 }
 
 #[tokio::test]
@@ -250,8 +271,61 @@ async fn as_json_every_event_is_a_line_in_order_and_none_is_missing() {
 async fn a_run_that_is_not_there_is_an_error() {
     let (client, _) = start(true).await;
     let screen = Paper::new().screen(false);
-    let error = follow_on(screen, &client, "w", "gone", Mode::Tree)
+    let error = follow_on(shown(screen, Mode::Tree), &client, "w", "gone")
         .await
         .unwrap_err();
     assert_eq!(error.status(), Some(404));
+}
+
+/// A question is read once it is open, and said once with what answers it; so is a pause.
+#[tokio::test]
+async fn what_waits_for_a_person_is_said_with_what_to_type() {
+    let (client, plane) = start(true).await;
+    let asks = json!({"public_id": "r", "status": "running", "tasks": [
+        {"key": "gate", "kind": "await_task", "status": "dispatched"}]});
+    let mut paused = asks.clone();
+    paused["status"] = json!("paused");
+    let over = json!({"public_id": "r", "status": "completed", "tasks": [
+        {"key": "gate", "kind": "await_task", "status": "completed"}]});
+    *plane.run.lock().unwrap() = asks;
+    let paper = Paper::new();
+    let mut shown = shown(paper.screen(false), Mode::Tree);
+    shown.known.tokens = [("gate".to_owned(), "t1".to_owned())].into();
+    let task = follow(&client, shown);
+    paper.until("--resolution-token t1\n").await;
+    plane.go_on(paused);
+    paper.until("runs resume r\n").await;
+    plane.go_on(over);
+    task.await.unwrap().unwrap();
+    assert_eq!(
+        paper.text(),
+        "gate question  dispatched\nrun r  running  0/1 settled\n\
+         ? gate asks: Go?  (yes / no)  →  nexus runs answer r gate TEXT --resolution-token t1\n\
+         run r  paused  0/1 settled\n\
+         ‖ the run is paused  →  nexus runs resume r\n\
+         gate question  completed\nrun r  completed  1/1 settled\n"
+    );
+}
+
+/// A note stays above the tree, which is drawn again below it.
+#[tokio::test]
+async fn a_note_stays_above_the_live_tree() {
+    let (client, plane) = start(true).await;
+    let paper = Paper::new();
+    let (say, notes) = tokio::sync::mpsc::unbounded_channel();
+    let mut shown = shown(paper.screen(true), Mode::Tree);
+    shown.notes = Some(notes);
+    let task = follow(&client, shown);
+    paper.until("sleep").await;
+    say.send("somebody did something".to_owned()).unwrap();
+    paper.until("somebody").await;
+    plane.go_on(document("completed", "completed"));
+    task.await.unwrap().unwrap();
+    let text = paper.text();
+    let (before, after) = text.split_once("somebody did something\n").unwrap();
+    assert!(before.ends_with("\x1b[2F\x1b[0J\x1b[?25h"), "{before:?}");
+    assert!(
+        after.starts_with("\x1b[?25l") && after.contains("run r"),
+        "{after:?}"
+    );
 }

@@ -288,6 +288,59 @@ pub struct Appended {
     pub replayed: bool,
 }
 
+/// A run's graph (`runs.md` §9).
+#[derive(Debug, Clone, Deserialize)]
+pub struct Graph {
+    /// In authoring order.
+    pub nodes: Vec<GraphNode>,
+    /// By head, then source.
+    pub edges: Vec<GraphEdge>,
+    /// A drawing.
+    pub mermaid: String,
+}
+
+/// A node of a graph.
+#[derive(Debug, Clone, Deserialize)]
+pub struct GraphNode {
+    /// Its key.
+    pub key: String,
+    /// What it is.
+    pub kind: TaskKind,
+    /// Its state.
+    pub status: TaskStatus,
+    /// Whether it is the run's answer.
+    #[serde(default)]
+    pub deliverable: bool,
+    /// Why it did not complete.
+    #[serde(default)]
+    pub error_key: Option<String>,
+    /// A barrier's terms.
+    #[serde(default)]
+    pub join: Option<JoinTerms>,
+}
+
+/// When a barrier is decided, and what becomes of the others.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct JoinTerms {
+    /// `"any"`, `"all"` or how many.
+    pub until: Value,
+    /// `cancel` or `run_out`.
+    #[serde(default)]
+    pub losers: Option<String>,
+}
+
+/// An edge of a graph.
+#[derive(Debug, Clone, Deserialize)]
+pub struct GraphEdge {
+    /// Its source's key.
+    pub from: String,
+    /// Its head's key.
+    pub to: String,
+    /// Whether position made it, not a name.
+    #[serde(default)]
+    pub structural: bool,
+}
+
 /// One narrated item of a run's feed (`runs.md` §13).
 #[derive(Debug, Clone, Deserialize)]
 pub struct Event {

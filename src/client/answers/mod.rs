@@ -22,8 +22,8 @@ pub use executor::{
     InboxRow, MachineExecutor, Upload,
 };
 pub use member::{
-    AddressedTo, Appended, Attention, Event, EventPage, ExecutorRef, Receipt, Run, RunCreated,
-    RunListRow, Task, TaskError, Turn,
+    AddressedTo, Appended, Attention, Event, EventPage, ExecutorRef, Graph, GraphEdge, GraphNode,
+    JoinTerms, Receipt, Run, RunCreated, RunListRow, Task, TaskError, Turn,
 };
 pub use operator::{
     Account, Grant, Member, MemberCredential, Replica, Sweep, SweepLease, SweepRun, SweeperState,

@@ -193,12 +193,62 @@ async fn what_is_printed_has_the_members_of_the_contract() {
 }
 
 #[test]
-fn the_scenario_ends_in_one_step_and_every_call_names_its_runner() {
+fn the_scenario_has_a_race_a_question_and_an_approval_and_every_call_names_its_runner() {
     let run = scenario("r1");
     let text = serde_json::to_string(&run).unwrap();
-    let calls = text.matches(r#"{"tool":"#).count();
+    let calls = text.matches(r#"{"tool":{"#).count();
     let routed = text.matches(r#""runner_executor_public_id":"r1""#).count();
-    assert_eq!((calls, routed), (10, 10));
+    assert_eq!((calls, routed), (13, 13));
+    assert_eq!(text.matches(r#""until":"any""#).count(), 1);
+    assert_eq!(text.matches(r#"{"ask":{"#).count(), 1);
     let steps = run.get("steps").and_then(Value::as_array).unwrap();
     assert!(steps.last().unwrap().get("tool").is_some());
+}
+
+/// What is printed is what is executed, and a shell and the command line take it as it stands.
+#[test]
+fn what_the_demo_prints_can_be_typed() {
+    use clap::Parser as _;
+    let demo = Demo {
+        base_url: "http://h".to_owned(),
+        operator_token: String::new(),
+        account_public_id: String::new(),
+        workspace_public_id: "w".to_owned(),
+        human: none(),
+        agent: none(),
+        executors: Executors {
+            runner: none(),
+            agent_application: none(),
+            tool_provider: none(),
+        },
+        model: String::new(),
+    };
+    let (say, _) = tokio::sync::mpsc::unbounded_channel();
+    let stand_in = StandIn {
+        demo: &demo,
+        member: Client::new("http://h", "t").unwrap(),
+        run: "r".to_owned(),
+        known: Known {
+            tokens: [(GATE.to_owned(), "t1".to_owned())].into(),
+            ..Known::default()
+        },
+        patience: Patience::USUAL,
+        say,
+    };
+    let printed = stand_in.invitation();
+    for part in [Part::Answer, Part::Approve, Part::Resume] {
+        let line = stand_in.command(part);
+        assert!(printed.contains(&line), "{line} in {printed}");
+        let typed = cli::Cli::try_parse_from(line.split(' '));
+        assert!(typed.is_ok(), "{line}");
+    }
+    let answer = stand_in.command(Part::Answer);
+    assert_eq!(answer, "nexus runs answer r gate yes --resolution-token t1");
+}
+
+fn none() -> Bearer {
+    Bearer {
+        public_id: String::new(),
+        token: String::new(),
+    }
 }

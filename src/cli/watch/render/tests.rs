@@ -40,16 +40,18 @@ fn demo() -> Run {
     run("running", &rows.join(","))
 }
 
+fn knowing(progress: &[(&str, &str)]) -> Known {
+    let pair = |(key, text): &(&str, &str)| ((*key).to_owned(), (*text).to_owned());
+    Known {
+        progress: progress.iter().map(pair).collect(),
+        ..Known::default()
+    }
+}
+
 #[test]
 fn the_tree_shows_state_tool_time_error_and_progress() {
-    let progress = Progress::from([
-        (
-            "slow".to_owned(),
-            "10 %\n\u{1b}[31m42 %\u{7}\n\n".to_owned(),
-        ),
-        ("bad".to_owned(), "stale".to_owned()),
-    ]);
-    let text = render(&demo(), &progress, at(75), Look::PLAIN);
+    let known = knowing(&[("slow", "10 %\n\u{1b}[31m42 %\u{7}\n\n"), ("bad", "stale")]);
+    let text = render(&demo(), &known, at(75), Look::PLAIN);
     insta::assert_snapshot!(text, @r"
     run 01a  running  1m15s  3/9 settled
     ├─ ✔ echo  echo  3s
@@ -61,6 +63,9 @@ fn the_tree_shows_state_tool_time_error_and_progress() {
        ├─ ◆ left  write_note  needs approval
        ├─ · right  tool  hibernating
        └─ ○ say  dev/sim  ⟵ left, right
+    ◆ left asks to call write_note
+        nexus runs approve 01a left
+        nexus runs deny 01a left --reason TEXT
     ");
 }
 
@@ -71,27 +76,33 @@ fn a_held_run_says_what_it_waits_for() {
         r#"{"reason":"halt_failure","blocked_task_keys":["a","b"],"blocked_task_overflow":3}"#,
     )
     .unwrap();
-    insta::assert_snapshot!(render(&run, &Progress::new(), at(1), Look::PLAIN), @r"
+    insta::assert_snapshot!(render(&run, &Known::default(), at(1), Look::PLAIN), @r"
     run 01a  needs_attention  1s  1/1 settled
     └─ ‼ a  tool
     waits for a person: halt_failure  a, b and 3 more
+    ✖ a holds the run
+        nexus runs retry 01a a
+        nexus runs abandon 01a a
+    ✖ b holds the run
+        nexus runs retry 01a b
+        nexus runs abandon 01a b
     ");
 }
 
 #[test]
 fn rows_are_cut_to_the_width_by_columns_and_colours_do_not_count() {
     let run = run("running", &task("k", "dispatched", r#","tool_name":"t""#));
-    let progress = Progress::from([("k".to_owned(), "進捗進捗進捗進捗".to_owned())]);
+    let known = knowing(&[("k", "進捗進捗進捗進捗")]);
     let look = |color| Look {
         color,
         width: 30,
         height: 10,
     };
-    let plain = render(&run, &progress, at(1), look(false));
+    let plain = render(&run, &known, at(1), look(false));
     for line in plain.lines() {
         assert!(columns(line) <= 30, "{line}");
     }
-    let mut colored = render(&run, &progress, at(1), look(true));
+    let mut colored = render(&run, &known, at(1), look(true));
     assert!(colored.contains("\x1b[36m"));
     for code in [0, 1, 2, 31, 32, 33, 36] {
         colored = colored.replace(&format!("\x1b[{code}m"), "");
@@ -119,7 +130,7 @@ fn a_tall_run_folds_what_is_quiet_and_keeps_what_is_not() {
         height: 8,
         ..Look::PLAIN
     };
-    insta::assert_snapshot!(render(&run, &Progress::new(), at(1), look), @r"
+    insta::assert_snapshot!(render(&run, &Known::default(), at(1), look), @r"
     run 01a  running  1s  1001/2002 settled
     ⋮  1000 more
     ├─ ✖ bad  tool
@@ -128,7 +139,7 @@ fn a_tall_run_folds_what_is_quiet_and_keeps_what_is_not() {
     ");
     let tiny = Look { height: 3, ..look };
     assert_eq!(
-        render(&run, &Progress::new(), at(1), tiny).lines().count(),
+        render(&run, &Known::default(), at(1), tiny).lines().count(),
         3
     );
 }
@@ -141,15 +152,21 @@ fn changes_are_a_line_each_and_only_what_changed() {
     after.tasks[2].completed_at = Some(at(8));
     after.status = RunStatus::Completed;
     after.completed_at = Some(at(9));
-    assert_eq!(changes(Some(&before), &before, at(5)), Vec::<String>::new());
     assert_eq!(
-        changes(Some(&before), &after, at(100)),
+        changes(Some(&before), &before, &Known::default(), at(5)),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        changes(Some(&before), &after, &Known::default(), at(100)),
         [
             "slow sleep  completed  7s",
             "run 01a  completed  9s  4/9 settled"
         ]
     );
-    assert_eq!(changes(None, &before, at(5)).len(), before.tasks.len() + 1);
+    assert_eq!(
+        changes(None, &before, &Known::default(), at(5)).len(),
+        before.tasks.len() + 1
+    );
 }
 
 #[test]
@@ -158,4 +175,90 @@ fn times_are_short_and_never_negative() {
     assert_eq!(elapsed(at(0), at(59)), "59s");
     assert_eq!(elapsed(at(0), at(125)), "2m05s");
     assert_eq!(elapsed(at(0), at(3_725)), "1h02m");
+}
+
+/// `operating.md` §2: the live tree shows what waits for a person, a barrier's selection, clocks.
+#[test]
+fn races_questions_approvals_and_clocks_are_shown() {
+    let deadline = r#","deadline_at":"2030-01-01T00:01:30Z""#;
+    let lost = r#","tool_name":"sleep","error":{"key":"join_loser_canceled"}"#;
+    let won = r#","after":["hare","tortoise"],
+        "result":{"joined":"any","outcomes":{"hare":"completed"},"selected":["hare"]}"#;
+    let join = |key: &str, status: &str, more: &str| {
+        format!(r#"{{"key":"{key}","kind":"join_task","status":"{status}"{more}}}"#)
+    };
+    let rows = [
+        task("hare", "completed", r#","tool_name":"sleep""#),
+        task("tortoise", "canceled", lost),
+        join("race", "completed", won),
+        join("vote", "waiting", r#","after":["a","b","c"]"#),
+        format!(r#"{{"key":"gate","kind":"await_task","status":"dispatched"{deadline}}}"#),
+        r#"{"key":"idle","kind":"await_task","status":"dispatched"}"#.to_owned(),
+        task(
+            "note",
+            "needs_approval",
+            &format!(r#","tool_name":"write_note"{deadline}"#),
+        ),
+    ];
+    let mut run = run("running", &rows.join(","));
+    let question = Question {
+        prompt: "Go\u{1b}[2J?".to_owned(),
+        options: vec!["yes".to_owned(), "no".to_owned()],
+    };
+    let terms = |until: &str, losers: &str| JoinTerms {
+        until: crate::domain::json::parse(until.as_bytes()).unwrap(),
+        losers: Some(losers.to_owned()),
+    };
+    let known = Known {
+        questions: [
+            ("gate".to_owned(), Some(question)),
+            ("idle".to_owned(), None),
+        ]
+        .into(),
+        terms: [
+            ("race".to_owned(), terms("\"any\"", "cancel")),
+            ("vote".to_owned(), terms("2", "run_out")),
+        ]
+        .into(),
+        tokens: [("gate".to_owned(), "t1".to_owned())].into(),
+        ..Known::default()
+    };
+    let look = Look {
+        width: 60,
+        ..Look::PLAIN
+    };
+    insta::assert_snapshot!(render(&run, &known, at(20), look), @r"
+    run 01a  running  20s  3/7 settled
+    ├─ ✔ hare  sleep
+    ├─ ⊘ tortoise  sleep  join_loser_canceled
+    ├─ ✔ race  race for 1 of 2  hare wins  ⟵ hare, tortoise
+    ├─ ○ vote  race for 2 of 3, losers run out  ⟵ a, b, c
+    ├─ ? gate  question  1m10s left
+    ├─ ? idle  wait
+    └─ ◆ note  write_note  needs approval  1m10s left
+    ? gate asks: Go [2J?  (yes / no)
+        nexus runs answer 01a gate TEXT --resolution-token t1
+    ◆ note asks to call write_note
+        nexus runs approve 01a note
+        nexus runs deny 01a note --reason TEXT
+    ");
+    run.status = RunStatus::Paused;
+    run.paused_at = Some(at(15));
+    insta::assert_snapshot!(render(&run, &known, at(20), look), @r"
+    run 01a  paused  20s  for 5s, clocks stand  3/7 settled
+    ├─ ✔ hare  sleep
+    ├─ ⊘ tortoise  sleep  join_loser_canceled
+    ├─ ✔ race  race for 1 of 2  hare wins  ⟵ hare, tortoise
+    ├─ ○ vote  race for 2 of 3, losers run out  ⟵ a, b, c
+    ├─ ? gate  question
+    ├─ ? idle  wait
+    └─ ◆ note  write_note  needs approval
+    ? gate asks: Go [2J?  (yes / no)
+        nexus runs answer 01a gate TEXT --resolution-token t1
+    ◆ note asks to call write_note
+        nexus runs approve 01a note
+        nexus runs deny 01a note --reason TEXT
+    ‖ the run is paused
+        nexus runs resume 01a
+    ");
 }
