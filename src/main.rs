@@ -1,7 +1,7 @@
 //! The `nexus` binary: arguments, then the library.
 //!
 //! Commands that a process *is* (`serve`, `migrate`, `operator-token`, `dev`) read the configuration;
-//! commands that a person types at a server (`runs`, `inbox`, `admin`, `runner`, `demo`) are `nexus::cli`.
+//! `openapi` prints a text; commands that a person types at a server (`runs`, `inbox`, `admin`, `runner`, `demo`) are `nexus::cli`.
 
 use std::process::ExitCode;
 
@@ -39,6 +39,7 @@ fn own_commands() -> Vec<Command> {
         options::serve_command(),
         options::migrate_command(),
         options::operator_token_command(),
+        Command::new("openapi").about("Prints the OpenAPI 3.1 document of all doors"),
         run::Arguments::augment_args(
             Command::new("dev")
                 .about("Private servers, a replica, a runner and a demo run; until Ctrl-C"),
@@ -61,6 +62,7 @@ fn run_own(own: Vec<Command>) -> ExitCode {
         Some(("serve", matches)) => serve(matches),
         Some(("migrate", matches)) => migrate(matches),
         Some(("operator-token", matches)) => operator_token(matches),
+        Some(("openapi", _)) => openapi(),
         Some(("dev", matches)) => dev(matches),
         Some(("test-services", matches)) => test_servers(matches),
         _ => Ok(ExitCode::from(USAGE)),
@@ -159,6 +161,15 @@ fn operator_token(matches: &ArgMatches) -> Result<ExitCode, config::Error> {
             Ok(ExitCode::from(NOT_FOUND))
         }
         Err(provision::Error::Fault(fault)) => Ok(failed(&fault)),
+    }
+}
+
+/// What the server serves at `/openapi.json`, byte for byte.
+fn openapi() -> Result<ExitCode, config::Error> {
+    use std::io::Write as _;
+    match std::io::stdout().write_all(nexus::http::openapi::text().as_bytes()) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => Ok(failed(&error)),
     }
 }
 

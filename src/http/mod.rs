@@ -14,6 +14,7 @@ pub mod guard;
 pub mod health;
 pub mod list;
 pub mod member;
+pub mod openapi;
 pub mod operator;
 pub mod params;
 pub mod path;

@@ -15,6 +15,7 @@ pub fn router(app: App) -> Router {
     Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
+        .merge(super::openapi::routes())
         .merge(super::executor::routes())
         .merge(super::member::routes())
         .merge(super::operator::routes())

@@ -27,7 +27,7 @@ struct Route {
 }
 
 /// Reads `.route("…", get(…).post(…))` out of the routers.
-fn routes() -> Vec<(String, Vec<Method>)> {
+pub fn routes() -> Vec<(String, Vec<Method>)> {
     let mut routes = Vec::new();
     for module in ["http", "cable"] {
         for file in source::module(module) {

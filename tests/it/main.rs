@@ -32,6 +32,7 @@ mod lifecycle;
 mod lists;
 mod metrics;
 mod migrations;
+mod openapi;
 mod outages;
 mod plans;
 mod pooler;

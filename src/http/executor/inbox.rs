@@ -24,11 +24,11 @@ use crate::http::path::PathOf;
 use crate::store::inbox::InboxRow;
 
 /// The most rows of one page, and its default.
-const PAGE: (i64, i64) = (200, 50);
+pub const PAGE: (i64, i64) = (200, 50);
 /// The longest a poll waits, in ms.
-const WAIT_MS: i64 = 25_000;
+pub const WAIT_MS: i64 = 25_000;
 /// The most rows of one batch of claims.
-const CLAIMS: i64 = 64;
+pub const CLAIMS: i64 = 64;
 /// The list that inbox cursors belong to.
 const LIST: &str = "inbox";
 

@@ -11,6 +11,11 @@ mod inbox;
 mod progress;
 mod uploads;
 
+/// The bounds of what these doors take.
+pub mod limits {
+    pub use super::inbox::{CLAIMS, PAGE, WAIT_MS};
+}
+
 use axum::Router;
 
 use crate::app::App;

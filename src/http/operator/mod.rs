@@ -13,6 +13,12 @@ mod test_clock;
 mod tokens;
 mod workspaces;
 
+/// The bounds of what these doors take.
+pub mod limits {
+    pub use super::sweeper::sweeps;
+    pub use super::test_clock::MAX_MS as ADVANCE_MS;
+}
+
 use axum::Router;
 
 use crate::app::App;

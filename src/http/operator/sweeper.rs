@@ -113,7 +113,12 @@ fn sweep_of(body: &crate::domain::Object) -> Result<String, ApiError> {
     }
 }
 
+/// The sweeps that may be forced, by name.
+pub fn sweeps() -> Vec<&'static str> {
+    duties::names()
+}
+
 fn unknown_sweep() -> ApiError {
-    let names = duties::names().join(", ");
+    let names = sweeps().join(", ");
     ApiError::parameter_invalid("sweep", format!("sweep takes one of: {names}"))
 }

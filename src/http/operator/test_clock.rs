@@ -19,7 +19,7 @@ use crate::http::view;
 use crate::store::test_clock;
 
 /// Ten years: far beyond every deadline, far within a timestamp.
-const MAX_MS: i64 = 315_360_000_000;
+pub const MAX_MS: i64 = 315_360_000_000;
 
 pub(super) fn routes() -> Router<App> {
     Router::new().route("/operator_api/v1/test_clock", post(advance))

@@ -6,6 +6,8 @@ use nexus::domain::json::{self, Value};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 
+use super::contract;
+
 /// One replica's door. Cheap to clone.
 #[derive(Clone)]
 pub struct Door {
@@ -74,6 +76,7 @@ impl Door {
         Call {
             client: self.client.clone(),
             url: format!("{}{path}", self.base),
+            path: path.to_owned(),
             method,
             headers,
             body: None,
@@ -124,6 +127,7 @@ impl Door {
 pub struct Call {
     client: reqwest::Client,
     url: String,
+    path: String,
     method: Method,
     headers: HeaderMap,
     body: Option<Vec<u8>>,
@@ -152,6 +156,7 @@ impl Call {
     /// Sends it.
     pub async fn send(self) -> Answer {
         let what = format!("{} {}", self.method, self.url);
+        let (method, path) = (self.method.clone(), self.path);
         let mut request = self
             .client
             .request(self.method, &self.url)
@@ -163,7 +168,7 @@ impl Call {
             .send()
             .await
             .unwrap_or_else(|e| panic!("{what}: no answer: {e:?}"));
-        Answer {
+        let answer = Answer {
             status: response.status(),
             headers: response.headers().clone(),
             body: response
@@ -172,7 +177,9 @@ impl Call {
                 .unwrap_or_else(|e| panic!("{what}: the answer broke off: {e:?}"))
                 .to_vec(),
             what,
-        }
+        };
+        contract::hold(&method, &path, &answer);
+        answer
     }
 }
 

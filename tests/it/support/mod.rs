@@ -10,6 +10,7 @@
 
 pub mod audit;
 pub mod audit_graph;
+pub mod contract;
 pub mod database;
 pub mod fixture;
 pub mod fleet;

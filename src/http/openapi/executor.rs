@@ -1,0 +1,206 @@
+//! The doors of the executor plane (`executor.md` §1).
+
+use serde_json::json;
+
+use super::operation::{Operation, Plane};
+use super::schema::{flag, integer, list, nullable, object, of, text, with};
+use crate::commands::upload;
+use crate::domain::announcement;
+use crate::domain::idempotency::KEY_BYTES;
+use crate::domain::{progress, refusal};
+use crate::http::executor::limits::{CLAIMS, PAGE, WAIT_MS};
+
+macro_rules! row {
+    ($rest:literal) => {
+        concat!("/agent_api/v1/executor/inbox/{run}/{task}", $rest)
+    };
+}
+
+fn door(
+    method: &'static str,
+    path: &'static str,
+    id: &'static str,
+    about: &'static str,
+) -> Operation {
+    Operation::new(Plane::Executor, method, path, id, about)
+}
+
+fn key_bytes() -> u32 {
+    u32::try_from(KEY_BYTES).unwrap_or(u32::MAX)
+}
+
+fn wait() -> serde_json::Value {
+    with(integer(0, WAIT_MS), "default", 0)
+}
+
+fn inbox() -> Vec<Operation> {
+    let rows = object([
+        ("tasks", list(of("InboxRow"))),
+        ("pagination", of("Pagination")),
+    ]);
+    let batch = object([
+        ("limit?", nullable(with(integer(1, CLAIMS), "default", 1))),
+        ("wait_ms?", nullable(wait())),
+    ]);
+    let extension = object([
+        ("claim_token", text()),
+        ("timeout_ms", json!({"type": "integer", "minimum": 1})),
+    ]);
+    let example = json!({"claim_token": "…", "timeout_ms": 60_000});
+    let claim = object([("claim", of("Claim"))]);
+    let commit = json!({"claim_token": "…", "outcome": "completed",
+        "content": [{"type": "text", "text": "done"}]});
+    vec![
+        door(
+            "get",
+            "/agent_api/v1/executor/inbox",
+            "listInbox",
+            "The open work that is addressed here",
+        )
+        .after()
+        .query(
+            "limit",
+            with(integer(1, PAGE.0), "default", PAGE.1),
+            "The most rows of a page.",
+        )
+        .query("wait_ms", wait(), "How long an empty page waits for work.")
+        .answers(200, "A page, oldest first.", rows),
+        door(
+            "post",
+            "/agent_api/v1/executor/inbox/claims",
+            "claimMany",
+            "Takes several rows at once",
+        )
+        .key(key_bytes())
+        .json(batch, false, json!({"limit": 8}))
+        .answers(
+            200,
+            "What was taken; perhaps nothing.",
+            object([("claims", list(of("ClaimGrant")))]),
+        ),
+        door("post", row!("/claim"), "claimTask", "Takes a row")
+            .key(key_bytes())
+            .no_members()
+            .answers(200, "Taken.", of("ClaimGrant"))
+            .refuses::<refusal::Claim>(),
+        door("get", row!("/claim"), "readClaim", "Whether a claim stands")
+            .claim_token()
+            .answers(
+                200,
+                "Whether it does.",
+                object([("claim", object([("active", flag())]))]),
+            )
+            .refuses::<refusal::ReadClaim>(),
+        door(
+            "post",
+            row!("/extend"),
+            "extendClaim",
+            "Moves the deadline of a claim",
+        )
+        .json(extension, true, example)
+        .answers(200, "Moved.", claim)
+        .refuses_by(&[(422, "invalid_timeout_ms")])
+        .refuses::<refusal::Extend>(),
+        door(
+            "post",
+            row!("/commit"),
+            "commitTask",
+            "States the final result",
+        )
+        .json(of("Commit"), true, commit)
+        .answers_one(
+            200,
+            "Settled, now or before with the same result.",
+            "task",
+            "Task",
+        )
+        .refuses::<refusal::Commit>(),
+    ]
+}
+
+fn files() -> Vec<Operation> {
+    let part = json!({"type": "object", "required": ["upload[file]"],
+        "properties": {"upload[file]": {"type": "string", "contentMediaType": "application/octet-stream"}}});
+    let bytes = json!({"application/octet-stream": {}, "*/*": {}});
+    let file = ["ETag", "Accept-Ranges", "Content-Disposition"];
+    let part_of_file = [
+        "ETag",
+        "Accept-Ranges",
+        "Content-Disposition",
+        "Content-Range",
+    ];
+    vec![
+        door(
+            "post",
+            "/agent_api/v1/executor/uploads",
+            "stageUpload",
+            "Stages a file",
+        )
+        .body(json!({"multipart/form-data": {"schema": part}}), true)
+        .answers_one(201, "Staged.", "upload", "Upload")
+        .refuses_by(&[(400, "parameter_missing"), (400, "parameter_invalid")])
+        .refuses::<upload::Refusal>(),
+        door(
+            "get",
+            row!("/attachments/{upload}"),
+            "readAttachment",
+            "A file that is bound to the run",
+        )
+        .claim_token()
+        .answers_one(200, "The file.", "upload", "Upload")
+        .refuses::<refusal::ReadClaim>(),
+        door(
+            "get",
+            row!("/attachments/{upload}/bytes"),
+            "readAttachmentBytes",
+            "Its bytes, all or one range",
+        )
+        .claim_token()
+        .header("Range", text(), "One range of bytes.")
+        .header("If-Range", text(), "Only while the bytes have this `ETag`.")
+        .answers_with(200, "All bytes.", bytes.clone(), &file)
+        .answers_with(206, "A range of them.", bytes, &part_of_file)
+        .refuses_by(&[(416, "range_not_satisfiable")])
+        .refuses::<refusal::ReadClaim>(),
+    ]
+}
+
+pub(super) fn operations() -> Vec<Operation> {
+    let profile = json!({"kind": "read_only", "destructive": false, "effect_scope": "closed",
+        "idempotency": "intrinsic", "reconciliation": "none"});
+    let announcement = json!({"tools": [{"name": "read_file", "effect_profile": profile,
+        "timeout_ms": 30_000, "description": "Read one file"}]});
+    let frame = json!({"frame": {"run_public_id": "0199c0de-0000-7000-8000-000000000001",
+        "task_key": "unit", "claim_token": "…", "text_tail": "42 of 100"}});
+    let own = vec![
+        door(
+            "get",
+            "/agent_api/v1/executor",
+            "readExecutor",
+            "Which delivery address this credential is",
+        )
+        .answers(200, "The address.", of("Bootstrap")),
+        door(
+            "put",
+            "/agent_api/v1/executor/announcement",
+            "announce",
+            "Replaces everything this address serves",
+        )
+        .json(of("Announcement"), true, announcement)
+        .answers(200, "Replaced.", of("Bootstrap"))
+        .refuses::<announcement::Refused>(),
+        door(
+            "post",
+            "/agent_api/v1/executor/progress",
+            "reportProgress",
+            "A frame of progress, never stored",
+        )
+        .json(of("ProgressFrame"), true, frame)
+        .answers_empty(202, "Broadcast or dropped.")
+        .refuses_by(&[(400, "parameter_missing")])
+        .refuses_by(&[(404, "not_found")])
+        .refuses::<progress::Refusal>()
+        .refuses::<refusal::ReadClaim>(),
+    ];
+    [own, inbox(), files()].concat()
+}
