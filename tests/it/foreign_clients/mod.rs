@@ -3,3 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod actioncable;
+mod schemathesis;
+mod spectral;
