@@ -29,7 +29,7 @@ mod model;
 mod place;
 mod report;
 #[cfg(test)]
-mod tests;
+pub(in crate::engine) mod tests;
 mod text;
 mod tool;
 mod tools;

@@ -13,11 +13,16 @@
 //! after every line, and every decision sees the rows that the real store would load for it.
 //! `b started` stands for `b needs_approval, b dispatched`. How the words read: `script`.
 
+mod append;
 mod batch;
+mod bugs;
 mod claim;
 mod commit;
 mod expire;
 mod extend;
+mod lifecycle;
+mod persons;
+mod race;
 mod release;
 mod rest;
 pub(in crate::engine) mod script;

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `executor p1 provider read:30s write!` | `!`: not replayable; `:30s`: announced time-out; kinds `provider`, `runner`, `application` |
 //! | `task b tool read for r1 timeout 9s halt waits a after c` | `for`: frozen runner; `as approval`, `as ask p1`, `as running`: at rest so |
+//! | `steps [M(plan), P[T(a),T(b)] until any key race]` | the rows of that envelope (`steps.md` §9); calls are of the tool `t` |
+//! | `rules [{…}]`, `mode ask` | of the approval stage |
 //! | `answer b` | the row whose answer is the run's; the last row if none is named |
 //! | `pending` | the run is not started by itself |
 //!
@@ -13,6 +15,12 @@
 //! | `commit a p1 'text' failed token junk` | also `errored unstorable outcome=x title=x structured=x metadata=x content=x link=n result_type=x` |
 //! | `extend a p1 30s token junk` | tokens: `right` (default), `junk`, `none`, `replaced` |
 //! | `revoke p1 a b` | the executor leaves; rows that were sent to it |
+//! | `retry a`, `abandon a`, `cancel a`, `approve a`, `deny a 'no'` | what persons do about rows |
+//! | `reply a 'text' failed token junk` | a question is answered; tokens: `right` (default), `junk`, `none` |
+//! | `round m`, `round m fails` | a worker takes the round, then brings what it came to |
+//! | `append [T(x)] revision 2 under key resolve a,b failed` | an envelope |
+//! | `drain`, `longdrain`, `pause force` | a graceful stop, the sweep's look at one |
+//! | `race r` | what it selected, and its sources' words |
 //! | `expire a b`, `sweep`, `start`, `stop`, `pause`, `resume`, `schedule` | |
 //! | `clock 30s`, `standing none`, `make p1 draining`, `announce p1 read`, `set run paused` | facts |
 //! | `show a`, `show run`, `hints` | the row, the run, whom the last action told |
@@ -24,16 +32,17 @@ use crate::domain::hint::Hint;
 use crate::domain::json::{Value, parse};
 use crate::domain::time::plus_ms;
 use crate::domain::words::{
-    AssignmentScope, AuthoredBy, EdgeState, ExecutorKind, ExecutorStatus, Lifetime, ParkKind, Role,
-    RunStatus, TaskKind, TaskStatus, Visibility, Wake,
+    ApprovalMode, AssignmentScope, AuthoredBy, EdgeState, ExecutorKind, ExecutorStatus, Lifetime,
+    ParkKind, Role, RunStatus, TaskKind, TaskStatus, Visibility, Wake,
 };
 use crate::domain::{ExecutorId, TaskKey, TaskNo, Timestamp};
+use crate::engine::approval::Rules;
 use crate::engine::claim::Verdict;
 use crate::engine::facts::{Addressed, Counts, Edge, Park, Task};
 use crate::engine::invariants::{self, Item, Narrated, recount};
-use crate::engine::sim::command::{Answer, Command, link};
+use crate::engine::sim::command::{Answer, Appending, Command, link};
 use crate::engine::sim::db::{Db, Taking};
-use crate::engine::sim::envelopes::{dawn, run, shown};
+use crate::engine::sim::envelopes::{self, dawn, run, shown};
 use crate::engine::sim::fleet::{self, Fleet};
 
 /// Plays a table; panics at the first line that comes out otherwise, showing what did.
@@ -53,8 +62,22 @@ pub(super) fn check(table: &str) {
             Some((action, wanted)) => (action, Some(wanted.trim())),
             None => (line, None),
         };
-        let told = play.line(&words(action));
+        let action = action.trim();
+        if let Some(steps) = action.strip_prefix("steps ") {
+            play.steps(steps);
+            continue;
+        }
+        if let Some(rules) = action.strip_prefix("rules ") {
+            let value = parse(rules.as_bytes()).expect("JSON");
+            play.rules = Some(Rules::read(&value).expect("rules").0);
+            continue;
+        }
+        let told = match action.strip_prefix("append ") {
+            Some(rest) => Some(play.action(&["append", rest])),
+            None => play.line(&words(action)),
+        };
         match (wanted, told) {
+            (Some("?"), Some(told)) => eprintln!("LEARN {action} -> {told}"),
             (Some(wanted), Some(told)) => assert_eq!(told, wanted, "\nin line: {line}"),
             (None, None) => {}
             (wanted, told) => panic!("{line}: told {told:?}, wanted {wanted:?}"),
@@ -112,6 +135,10 @@ struct Play {
     edges: Vec<Edge>,
     parks: Vec<Park>,
     answer: Option<TaskNo>,
+    tail: Option<TaskNo>,
+    authored: BTreeMap<TaskNo, crate::engine::sim::db::Authored>,
+    rules: Option<Rules>,
+    mode: Option<ApprovalMode>,
     pending: bool,
     db: Option<Db>,
     /// Tokens by row and executor, oldest first.
@@ -126,6 +153,55 @@ struct Play {
 }
 
 impl Play {
+    /// The rows of an envelope.
+    fn steps(&mut self, text: &str) {
+        let steps = crate::engine::compile::tests::dsl::steps(text);
+        let placed = envelopes::place(&steps, &self.fleet)
+            .unwrap_or_else(|| panic!("{text} does not compile"));
+        self.authored = envelopes::authored(&placed);
+        self.answer = placed.deliverable;
+        self.tail = placed.mainline_tail;
+        self.tasks = placed.tasks.into_iter().map(|new| new.task).collect();
+        self.edges = placed.edges;
+    }
+
+    fn race(&mut self, key: &str) -> String {
+        self.asked += 1;
+        let db = self.db();
+        let selection = db.selection(db.no(key).expect("a task"));
+        selection.map_or_else(|| "open".to_owned(), |s| s.text)
+    }
+
+    fn append(&mut self, line: &str) -> Command {
+        let end = line.rfind(']').filter(|_| line.starts_with('['));
+        let (steps, rest) = line.split_at(end.map_or(0, |at| at + 1));
+        let steps = match steps {
+            "" => Value::Array(Vec::new()),
+            text => crate::engine::compile::tests::dsl::steps(text),
+        };
+        let (mut revision, mut under, mut resolves) = (None, None, Vec::new());
+        let failed = rest.contains("failed");
+        let mut words = rest.split_whitespace();
+        while let Some(word) = words.next() {
+            let mut next = || words.next().expect("a word more");
+            match word {
+                "revision" => revision = Some(next().parse().expect("a number")),
+                "under" => under = Some(next().to_owned()),
+                "resolve" => resolves = next().split(',').map(str::to_owned).collect(),
+                "failed" => {}
+                other => panic!("no word {other} of an append"),
+            }
+        }
+        let outcome = if failed { "failed" } else { "completed" };
+        let said = |key: String| {
+            let members = [("content", "yes".into()), ("outcome", outcome.into())];
+            (key, crate::engine::sim::command::body(&members))
+        };
+        let resolves = resolves.into_iter().map(said).collect();
+        let appending = Appending::new(steps, resolves, revision, under, 1);
+        Command::Append(Box::new(appending.expect("steps of the right shape")))
+    }
+
     fn line(&mut self, words: &[String]) -> Option<String> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
@@ -133,6 +209,8 @@ impl Play {
             ["task", key, kind, rest @ ..] => self.task(key, kind, rest),
             ["answer", key] => self.answer = Some(self.number(key)),
             ["answer"] => self.answer = None,
+            ["mode", mode] => self.mode = Some(mode.parse().expect("a mode")),
+            ["race", key] => return Some(self.race(key)),
             ["pending"] => self.pending = true,
             ["clock", at] => {
                 let at = plus_ms(dawn(), ms(at));
@@ -275,6 +353,11 @@ impl Play {
             });
             let mut db = Db::new(world, self.fleet.clone());
             db.keeps_events = true;
+            db.authored = std::sync::Arc::new(std::mem::take(&mut self.authored));
+            db.world.run.mainline_tail = self.tail;
+            db.world.run.approval_mode = self.mode.unwrap_or(ApprovalMode::Bypass);
+            db.world.run.has_rules = self.rules.is_some();
+            db.rules = self.rules.take().map(std::sync::Arc::new);
             for park in self.parks.drain(..) {
                 db.plant(park);
             }
@@ -353,7 +436,9 @@ impl Play {
         let version = self.db().version;
         let answer = self.db().run(command).unwrap_or_else(|e| panic!("{e}"));
         let wrote = self.db().version != version;
-        let refused = matches!(answer, Answer::Refused(code) if code != "result_unstorable");
+        // These two may settle the row that they refuse.
+        let settles = ["result_unstorable", "not_awaiting_approval"];
+        let refused = matches!(answer, Answer::Refused(code) if !settles.contains(&code));
         assert!(!(refused && wrote), "INV-30: {answer:?} wrote something");
         told(&answer)
     }
@@ -385,6 +470,10 @@ impl Play {
             let told_here = usize::try_from(done.told[n] - at).expect("items count up");
             let items: Vec<String> = events.by_ref().take(told_here).map(shown).collect();
             at = done.told[n];
+            if wanted[n].trim() == "?" {
+                eprintln!("LEARN {line} -> {}", said(&told(&done.answers[n]), &items));
+                continue;
+            }
             assert_eq!(
                 said(&told(&done.answers[n]), &items),
                 wanted[n].trim(),
@@ -458,6 +547,40 @@ impl Play {
             ["stop"] => Command::Stop(None),
             ["stop", reason] => Command::Stop(Some((*reason).to_owned())),
             ["pause"] => Command::Pause { force: false },
+            ["pause", "force"] => Command::Pause { force: true },
+            ["drain"] => Command::Graceful,
+            ["longdrain"] => Command::LongDrain,
+            ["retry", key] => Command::Retry(named(key)),
+            ["abandon", key] => Command::Abandon(named(key)),
+            ["cancel", key] => Command::Cancel(named(key)),
+            ["approve", key] => Command::Approve(named(key)),
+            ["deny", key, reason @ ..] => {
+                let reason = reason
+                    .first()
+                    .map(|r| r.trim_start_matches('\'').to_owned());
+                Command::Deny(named(key), reason)
+            }
+            ["round", key, rest @ ..] => Command::Round {
+                key: named(key),
+                fails: *rest == ["fails"],
+            },
+            ["reply", key, rest @ ..] => {
+                let (members, which) = commit_words(rest);
+                let db = self.db();
+                let no = db.no(key).expect("a task");
+                let right = db.task(no).resolution_digest.clone();
+                let right = right.map(|d| <[u8; 32]>::try_from(&d[..]).expect("a digest"));
+                Command::Answer {
+                    key: named(key),
+                    token: match which {
+                        "none" => None,
+                        "junk" => Some([0; 32]),
+                        _ => right,
+                    },
+                    body: members,
+                }
+            }
+            ["append", line] => self.append(line),
             ["resume"] => Command::Resume,
             ["expire", keys @ ..] => {
                 let rows = keys.iter().map(|key| self.db().no(key).expect("a task"));
@@ -593,6 +716,10 @@ fn serves(text: &str) -> (String, crate::engine::facts::Served) {
         name.trim_end_matches('!').to_owned(),
         fleet::served(replayable, timeout),
     )
+}
+
+fn named(key: &str) -> TaskKey {
+    TaskKey::trusted(key.to_owned())
 }
 
 fn count(n: usize) -> i32 {

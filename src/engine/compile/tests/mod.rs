@@ -1,6 +1,6 @@
 //! The grammar in tables: each case names the line of the spec it comes from.
 
-mod dsl;
+pub(in crate::engine) mod dsl;
 mod examples;
 mod keys;
 mod lookups;

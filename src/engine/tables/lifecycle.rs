@@ -1,0 +1,122 @@
+//! Pause, resume and stop in every state (`runs.md` §7), the clocks (`engine.md` §10), and the early
+//! hold (`engine.md` §7).
+
+use super::check;
+
+#[test]
+fn pause_and_resume() {
+    check(
+        "
+        executor p1 provider t:60s
+        pending
+        steps [T(a), T(b)]
+        pause       -> not_pausable
+        resume      -> not_resumable
+        start       -> ok; a started, run running
+        resume      -> not_resumable
+        clock 10s
+        pause       -> ok; run paused
+        pause       -> not_pausable
+        pause force -> ok
+        clock 1000s
+        sweep       -> 0
+        resume      -> ok; run running
+        show a      -> dispatched tool_provider pool t timeout 60s until 1050s announced 60s read approved by author
+        clock 1050s
+        sweep       -> 1; a timed_out, b skipped, run needs_attention, attention deliverable_unresolved a
+        pause       -> not_pausable
+        resume      -> not_resumable
+        stop        -> ok; run canceling, run canceled
+        pause       -> not_pausable
+        resume      -> not_resumable
+        ",
+    );
+}
+
+/// What settles while paused lets others wait.
+#[test]
+fn work_settles_in_a_paused_run() {
+    check(
+        "
+        executor p1 provider t
+        steps [T(a), T(b)]
+        claim  a p1      -> granted
+        pause            -> ok; run paused
+        commit a p1 'ok' -> completed; a completed
+        show   b         -> waiting
+        resume           -> ok; b started, run running
+        ",
+    );
+}
+
+/// What has started may finish and keeps its result; a repeat with force cuts.
+#[test]
+fn a_graceful_stop() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a),T(b)], T(c)]
+        claim  a p1      -> granted
+        drain            -> ok; c canceled, run canceling
+        drain            -> ok
+        commit a p1 'ok' -> completed; a completed
+        claim  b p1      -> granted
+        stop             -> ok; b canceled, run canceled
+        drain            -> already_terminal
+        ",
+    );
+    check(
+        "
+        executor p1 provider t
+        pending
+        steps [T(a)]
+        drain            -> ok; a canceled, run canceled
+        ",
+    );
+    check(
+        "
+        executor p1 provider t
+        steps [T(a, timeout_ms 604800000)]
+        claim  a p1      -> granted
+        clock  10s
+        pause            -> ok; run paused
+        clock  20s
+        drain            -> ok; run canceling
+        show   a         -> ?
+        clock  86419s
+        longdrain        -> ok
+        clock  86420s
+        longdrain        -> ok; a canceled, run canceled
+        ",
+    );
+}
+
+/// §7: a failure is told while long claims go on, and not while anybody may still make work ready.
+#[test]
+fn the_early_hold() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a, on_failure halt),T(b)], T(c)]
+        claim  a p1            -> granted
+        commit a p1 'x' failed -> failed; a failed
+        claim  b p1            -> granted
+        schedule               -> ok; run needs_attention, attention halt_failure a
+        extend b p1 30s        -> until 30s; b extended
+        commit b p1 'ok'       -> completed; b completed
+        show   run             -> needs_attention halt_failure [a]
+        abandon a              -> ok; a failed, c started, run running
+        show   run             -> running
+        ",
+    );
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a, on_failure halt),A(q)], T(c)]
+        claim  a p1            -> granted
+        commit a p1 'x' failed -> failed; a failed, attention halt_failure a
+        show   run             -> running halt_failure [a]
+        reply  q 'y'           -> completed; q completed, run needs_attention
+        ",
+    );
+}

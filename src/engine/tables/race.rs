@@ -1,0 +1,168 @@
+//! Races (`engine.md` §6): its worked examples, and the envelopes of `steps.md` §9 that hold one.
+
+use super::check;
+
+/// §6, worked: the head's only consumer is a loser, so its failure is taken over.
+#[test]
+fn a_failed_head_of_a_lost_branch_is_taken_over() {
+    check(
+        "
+        steps [P[M(fast),[M(head),M(tail)]] until any key race, M(after)]
+        round head       -> ok; head running
+        round head fails -> ok; head failed
+        show  run        -> running
+        round fast       -> ok; fast running
+        round fast       -> ok; fast completed, tail canceled, race completed
+        race  race       -> ?
+        round after      -> ok; after running
+        round after      -> ok; after completed, run completed
+        ",
+    );
+}
+
+/// The same with `run_out`: the tail still waits for the head, which holds the run.
+#[test]
+fn a_branch_that_runs_out_keeps_its_failure() {
+    check(
+        "
+        steps [P[M(fast),[M(head),M(tail)]] until any losers run_out key race, M(after)]
+        round head       -> ok; head running
+        round head fails -> ok; head failed
+        round fast       -> ok; fast running
+        round fast       -> ok; fast completed, race completed
+        show  tail       -> waiting
+        round after      -> ok; after running
+        round after      -> ok; after completed, run needs_attention, attention halt_failure head
+        retry head       -> ok; head waiting, run running
+        ",
+    );
+}
+
+/// The same with a reader outside that lives: the head stays pending.
+#[test]
+fn a_reader_outside_keeps_a_lost_failure() {
+    check(
+        "
+        steps [P[P[M(fast),[M(head),M(tail)]] until any key race, M(side)], M(after,r=[head])]
+        round head       -> ok; head running
+        round head fails -> ok; head failed
+        round fast       -> ok; fast running
+        round fast       -> ok; fast completed, tail canceled, race completed
+        round side       -> ok; side running
+        round side       -> ok; side completed, run needs_attention, attention halt_failure head
+        ",
+    );
+}
+
+/// §6, shared work: who reads the loser by name keeps it; who reads the race does not.
+#[test]
+fn shared_work_is_spared() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a),T(b)] until any key race, M(s,r=[b])]
+        claim  a p1      -> granted
+        commit a p1 'ok' -> completed; a completed, race completed
+        show   b         -> dispatched tool_provider pool t timeout 600s until 600s read approved by author
+        race   race      -> ?
+        claim  b p1      -> granted
+        commit b p1 'ok' -> completed; b completed
+        round  s         -> ok; s running
+        ",
+    );
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a),T(b)] until any key race, M(s,r=[race])]
+        claim  a p1      -> granted
+        claim  b p1      -> granted
+        commit a p1 'ok' -> completed; a completed, b canceled, race completed
+        hints            -> b canceled for p1
+        commit b p1 'ok' -> ?
+        ",
+    );
+}
+
+/// E5, E6: a race of rounds, and who waits for it.
+#[test]
+fn a_race_of_rounds() {
+    check(
+        "
+        steps [P[M(a),M(b)] until any key race, M(red,r=[race])]
+        round a       -> ok; a running
+        round a fails -> ok; a failed
+        show  race    -> waiting
+        round b       -> ok; b running
+        round b       -> ok; b completed, race completed
+        race  race    -> ?
+        show  run     -> running
+        round red     -> ok; red running
+        round red     -> ok; red completed, run completed
+        ",
+    );
+}
+
+/// E7: a quorum of two that runs out; a third that comes later changes nothing. A quorum that
+/// cannot be reached fails at once.
+#[test]
+fn a_quorum() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a),T(b),T(c)] until 2 losers run_out on_failure absorb key q, T(z)]
+        claim  a p1            -> granted
+        claim  b p1            -> granted
+        claim  c p1            -> granted
+        commit c p1 'ok'       -> completed; c completed
+        commit a p1 'ok'       -> completed; a completed, q completed, z started
+        race   q               -> ?
+        commit b p1 'ok'       -> completed; b completed
+        ",
+    );
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a, on_failure absorb),T(b),T(c)] until 2 on_failure absorb key q, T(z)]
+        claim  a p1            -> granted
+        claim  b p1            -> granted
+        commit a p1 'x' failed -> failed; a failed
+        commit b p1 'x' failed -> failed; b failed, c canceled, q failed, z started
+        race   q               -> ?
+        show   q               -> failed error quorum_unreachable
+        ",
+    );
+}
+
+/// E12: races in races; the selection is replaced by what an inner race selected.
+#[test]
+fn a_race_in_a_race() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[[T(t1),P[T(i1),T(i2)] until any key inner],[T(t2),P[T(f1),T(f2)]]] until any key outer, M(z)]
+        claim  t1 p1      -> granted
+        commit t1 p1 'ok' -> completed; t1 completed, i1 started, i2 started
+        claim  i2 p1      -> granted
+        commit i2 p1 'ok' -> completed; i2 completed, i1 canceled, inner completed, t2 canceled, f1 canceled, f2 canceled, outer completed
+        race   inner      -> ?
+        race   outer      -> ?
+        ",
+    );
+}
+
+/// E13: who stands behind a race by name, and behind that.
+#[test]
+fn what_waits_for_a_race_by_name() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a),T(b)] until any key race, T(x), M(c,r=[race]), T(y,a=[race])]
+        claim  b p1      -> granted
+        commit b p1 'ok' -> completed; b completed, a canceled, race completed, x started
+        claim  x p1      -> granted
+        commit x p1 'ok' -> completed; x completed
+        round  c         -> ok; c running
+        round  c         -> ok; c completed, y started
+        ",
+    );
+}
