@@ -14,7 +14,7 @@ WHEEL_SCHEMATHESIS := schemathesis==4.32.5
 NODE_PACKAGES := @rails/actioncable@8.1.400 ws@8.23.0 @stoplight/spectral-cli@6.16.3
 
 .PHONY: run test ci check setup setup-test build clean-data help \
-	services-up services-down setup-rust setup-postgres setup-redis setup-nextest setup-node setup-moto setup-schemathesis setup-pgbouncer
+	soak services-up services-down setup-rust setup-postgres setup-redis setup-nextest setup-node setup-moto setup-schemathesis setup-pgbouncer
 
 # Installers must not run beside each other.
 .NOTPARALLEL:
@@ -26,6 +26,7 @@ help:
 	@echo "make ci          make test, where no check may be skipped"
 	@echo "make setup       install what is missing, and build"
 	@echo "make services-up, services-down   PostgreSQL and Redis for a series of cargo nextest run"
+	@echo "make soak        ten million simulated runs (SOAK_CASES), optimised"
 	@echo "make clean-data  remove .nexus, the data of run and test"
 
 run: setup
@@ -53,6 +54,12 @@ setup-test: setup-rust setup setup-nextest setup-node setup-moto setup-schemathe
 
 build:
 	$(CARGO) build --locked
+
+SOAK_CASES ?= 10000000
+
+# A failure prints its seed: NEXUS_SIM_SEED=n tries it alone.
+soak:
+	NEXUS_SIM_CASES=$(SOAK_CASES) $(CARGO) test --release --locked --lib engine::sim::cases -- --nocapture
 
 clean-data: build
 	@$(NEXUS) test-services clean --root .nexus

@@ -397,11 +397,14 @@ impl Graph {
         self.edges.insert(from, edges);
     }
 
-    /// Takes all edges into a row.
+    /// Takes all edges into a row, but for what this transaction made of those that it has loaded.
     pub fn put_into(&mut self, to: TaskNo, tails: Vec<(TaskNo, EdgeState)>) {
-        self.into
-            .entry(to)
-            .or_insert_with(|| tails.into_iter().collect());
+        let now = |(from, stored)| {
+            let state = self.edge(from, to).map_or(stored, |e| e.state);
+            (from, state)
+        };
+        let tails = tails.into_iter().map(now).collect();
+        self.into.entry(to).or_insert(tails);
     }
 
     /// The arms of these barriers are loaded, with what races among their sources selected.

@@ -229,6 +229,87 @@ fn a_hold_reads_its_failures_in_one_load() {
     assert!(last.loads <= 4 && last.rows <= 4 * N, "{last:?}");
 }
 
+/// The walk back is one load, however long, and needs no deep stack; so is letting the failure go.
+#[test]
+fn ten_thousand_skips_are_opened_again_in_one_load() {
+    const N: usize = 10_000;
+    for verb in [Command::Retry, Command::Abandon] {
+        on_a_small_stack(move || {
+            let mut db = started(world(N, (1..N).map(|n| (n, n + 1))));
+            settle(&mut db, 1, "failed");
+            db.reads = Reads::default();
+            let answer = db.run(verb(TaskKey::trusted("t1".to_owned())));
+            assert_eq!(answer, Ok(Answer::Ok));
+            let skipped = db
+                .world
+                .tasks
+                .iter()
+                .filter(|t| t.status == TaskStatus::Skipped);
+            assert_eq!(skipped.count(), 0);
+            let reads = db.reads;
+            assert!(reads.loads <= 6 && reads.rows <= 5 * N, "{reads:?}");
+            invariants::check(&db.world).unwrap();
+        });
+    }
+}
+
+/// A race of 32 members, each a chain of calls before its exit; the last member is one call.
+fn race_of(chain: usize) -> Db {
+    const MEMBERS: usize = 32;
+    let barrier = MEMBERS * chain + 1;
+    let chains =
+        (0..MEMBERS).flat_map(move |m| (1..chain).map(move |n| (m * chain + n, m * chain + n + 1)));
+    let exits = (1..=MEMBERS).map(move |m| (m * chain, barrier));
+    let mut world = world(barrier, chains.chain(exits));
+    for task in world.tasks.iter_mut().take(barrier - 1) {
+        task.barrier = Some(TaskNo(i32::try_from(barrier).expect("few")));
+    }
+    // Each member is at its last call.
+    let race = &mut world.tasks[barrier - 1];
+    race.kind = TaskKind::Join;
+    race.tool_name = None;
+    race.join = Some(crate::engine::facts::Join {
+        mode: crate::domain::words::JoinMode::Any,
+        k: 1,
+        losers: crate::domain::words::Losers::Cancel,
+        successes: 0,
+        pending: race.remaining,
+    });
+    // The winner has no chain before it.
+    let winner = MEMBERS * chain;
+    if chain > 1 {
+        world
+            .edges
+            .retain(|e| usize::try_from(e.to.0) != Ok(winner));
+        world.tasks[winner - 1].remaining = 0;
+    }
+    started(world)
+}
+
+/// The arms are read once, whatever they hold, and in time that follows their size.
+#[test]
+fn a_race_of_thirty_two_reads_its_arms_once() {
+    let mut taken = Vec::new();
+    for chain in [4, 32, 320] {
+        let mut db = race_of(chain);
+        db.compares = false;
+        let begun = Instant::now();
+        let reads = settle(&mut db, 32 * chain, "completed");
+        taken.push(begun.elapsed());
+        let lost = db
+            .world
+            .tasks
+            .iter()
+            .filter(|t| t.status == TaskStatus::Canceled);
+        assert_eq!(lost.count(), 31 * chain);
+        assert!(reads.loads <= 8, "{chain}: {reads:?}");
+        assert!(reads.rows <= 6 * 32 * chain, "{chain}: {reads:?}");
+        invariants::check(&db.world).unwrap();
+    }
+    let ratio = taken[2].as_secs_f64() / taken[1].as_secs_f64();
+    assert!(ratio < 40.0, "{taken:?}");
+}
+
 /// The better of two, so that a busy machine does not decide.
 fn time_of(rows: usize, outcome: &'static str) -> Duration {
     let once = || {

@@ -26,7 +26,25 @@ fn races_of_one_command_are_walked_together() {
         executor p1 provider t
         steps [!T(a), P[P[W(w→a),T(b)] until any key r1,P[W(v→a),T(c,a=[b])] until any key r2], T(z)]
         claim  a p1      -> granted
-        commit a p1 'ok' -> ?
+        commit a p1 'ok' -> completed; a completed, w completed, b canceled, r1 completed, v completed, c canceled, r2 completed, z started
+        ",
+    );
+}
+
+/// A failure that starves a race skips a row twice, and is retried in the same transaction: the race
+/// has ended, so the row stays skipped.
+#[test]
+fn a_skip_of_this_transaction_is_seen_by_a_retry_in_it() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(b)] until any key r, T(c,a=[b])]
+        claim  b p1            -> granted
+        batch
+            commit b p1 'x' failed -> dispatched; b failed, r failed, c skipped, run needs_attention, attention deliverable_unresolved b r
+            retry  b               -> ok; b waiting, b started, run running
+        end
+        show   c               -> skipped
         ",
     );
 }

@@ -82,7 +82,7 @@ fn a_graceful_stop() {
         pause            -> ok; run paused
         clock  20s
         drain            -> ok; run canceling
-        show   a         -> ?
+        show   a         -> dispatched tool_provider pool t timeout 604800s until 604810s read claimed by p1 approved by author
         clock  86419s
         longdrain        -> ok
         clock  86420s

@@ -53,8 +53,8 @@ fn skips_of_the_same_transaction_are_opened_again() {
         claim   b p1            -> granted
         commit  a p1 'x' failed -> failed; a failed, c skipped
         batch
-            commit b p1 'x' failed -> ?
-            retry b                -> ?
+            commit b p1 'x' failed -> dispatched; b failed, run needs_attention, attention deliverable_unresolved a b
+            retry b                -> ok; b waiting, b started, run running
         end
         show    c               -> skipped
         ",
@@ -99,7 +99,7 @@ fn approvals() {
         claim   a p1    -> granted
         commit  a p1 'ok' -> completed; a completed, b needs_approval, attention approval_required b
         deny    b 'no'  -> ok; b failed, run needs_attention, attention deliverable_unresolved b
-        show    b       -> ?
+        show    b       -> failed approved by human error approval_denied: no
         "#,
     );
     check(
@@ -135,7 +135,7 @@ fn approvals() {
         show    run     -> running approval_required [a]
         pause           -> ok; run paused
         approve a       -> ok; a waiting
-        resume          -> ?
+        resume          -> ok; a dispatched, run running
         "#,
     );
 }
@@ -159,7 +159,7 @@ fn questions() {
     check(
         "
         steps [A(q, timeout_ms 1000)]
-        show  q           -> ?
+        show  q           -> dispatched timeout 1s until 1s
         clock 1s
         reply q 'y'       -> timed_out; q timed_out, run needs_attention, attention deliverable_unresolved q
         ",

@@ -6,17 +6,17 @@ use super::check;
 #[test]
 fn a_failed_head_of_a_lost_branch_is_taken_over() {
     check(
-        "
+        r#"
         steps [P[M(fast),[M(head),M(tail)]] until any key race, M(after)]
         round head       -> ok; head running
         round head fails -> ok; head failed
         show  run        -> running
         round fast       -> ok; fast running
         round fast       -> ok; fast completed, tail canceled, race completed
-        race  race       -> ?
+        race  race       -> {"joined":"any","outcomes":{"fast":"completed","tail":"waiting"},"selected":["fast"]}
         round after      -> ok; after running
         round after      -> ok; after completed, run completed
-        ",
+        "#,
     );
 }
 
@@ -58,17 +58,17 @@ fn a_reader_outside_keeps_a_lost_failure() {
 #[test]
 fn shared_work_is_spared() {
     check(
-        "
+        r#"
         executor p1 provider t
         steps [P[T(a),T(b)] until any key race, M(s,r=[b])]
         claim  a p1      -> granted
         commit a p1 'ok' -> completed; a completed, race completed
         show   b         -> dispatched tool_provider pool t timeout 600s until 600s read approved by author
-        race   race      -> ?
+        race   race      -> {"joined":"any","outcomes":{"a":"completed","b":"dispatched"},"selected":["a"]}
         claim  b p1      -> granted
         commit b p1 'ok' -> completed; b completed
         round  s         -> ok; s running
-        ",
+        "#,
     );
     check(
         "
@@ -78,7 +78,7 @@ fn shared_work_is_spared() {
         claim  b p1      -> granted
         commit a p1 'ok' -> completed; a completed, b canceled, race completed
         hints            -> b canceled for p1
-        commit b p1 'ok' -> ?
+        commit b p1 'ok' -> canceled
         ",
     );
 }
@@ -87,18 +87,18 @@ fn shared_work_is_spared() {
 #[test]
 fn a_race_of_rounds() {
     check(
-        "
+        r#"
         steps [P[M(a),M(b)] until any key race, M(red,r=[race])]
         round a       -> ok; a running
         round a fails -> ok; a failed
         show  race    -> waiting
         round b       -> ok; b running
         round b       -> ok; b completed, race completed
-        race  race    -> ?
+        race  race    -> {"joined":"any","outcomes":{"a":"failed","b":"completed"},"selected":["b"]}
         show  run     -> running
         round red     -> ok; red running
         round red     -> ok; red completed, run completed
-        ",
+        "#,
     );
 }
 
@@ -107,7 +107,7 @@ fn a_race_of_rounds() {
 #[test]
 fn a_quorum() {
     check(
-        "
+        r#"
         executor p1 provider t
         steps [P[T(a),T(b),T(c)] until 2 losers run_out on_failure absorb key q, T(z)]
         claim  a p1            -> granted
@@ -115,21 +115,21 @@ fn a_quorum() {
         claim  c p1            -> granted
         commit c p1 'ok'       -> completed; c completed
         commit a p1 'ok'       -> completed; a completed, q completed, z started
-        race   q               -> ?
+        race   q               -> {"joined":2,"outcomes":{"a":"completed","b":"dispatched","c":"completed"},"selected":["c","a"]}
         commit b p1 'ok'       -> completed; b completed
-        ",
+        "#,
     );
     check(
-        "
+        r#"
         executor p1 provider t
         steps [P[T(a, on_failure absorb),T(b),T(c)] until 2 on_failure absorb key q, T(z)]
         claim  a p1            -> granted
         claim  b p1            -> granted
         commit a p1 'x' failed -> failed; a failed
         commit b p1 'x' failed -> failed; b failed, c canceled, q failed, z started
-        race   q               -> ?
+        race   q               -> {"joined":2,"outcomes":{"a":"absorbed","b":"failed","c":"dispatched"},"selected":[]}
         show   q               -> failed error quorum_unreachable
-        ",
+        "#,
     );
 }
 
@@ -137,16 +137,16 @@ fn a_quorum() {
 #[test]
 fn a_race_in_a_race() {
     check(
-        "
+        r#"
         executor p1 provider t
         steps [P[[T(t1),P[T(i1),T(i2)] until any key inner],[T(t2),P[T(f1),T(f2)]]] until any key outer, M(z)]
         claim  t1 p1      -> granted
         commit t1 p1 'ok' -> completed; t1 completed, i1 started, i2 started
         claim  i2 p1      -> granted
         commit i2 p1 'ok' -> completed; i2 completed, i1 canceled, inner completed, t2 canceled, f1 canceled, f2 canceled, outer completed
-        race   inner      -> ?
-        race   outer      -> ?
-        ",
+        race   inner      -> {"joined":"any","outcomes":{"i1":"dispatched","i2":"completed"},"selected":["i2"]}
+        race   outer      -> {"joined":"any","outcomes":{"f1":"waiting","f2":"waiting","inner":"completed"},"selected":["i2"]}
+        "#,
     );
 }
 
