@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::lane::{Done, RunCommand};
 use super::receipt::receipt;
-use super::{Error, run_again};
+use super::{Error, routes, run_again};
 use crate::app::App;
 use crate::domain::event::Resolver;
 use crate::domain::idempotency::{self, Receipt};
@@ -16,7 +16,7 @@ pub use crate::engine::append::Refusal as Judged;
 use crate::engine::append::{self, Resolve};
 use crate::engine::compile::{self, Envelope, Facts};
 use crate::engine::mint::Mint;
-use crate::store::{self, First, Locked, RunTarget};
+use crate::store::{self, First, Locked, RunTarget, shell};
 
 /// Why an append is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -178,7 +178,7 @@ impl Append {
 /// # Errors
 /// [`Refusal`], or a fault; nothing is written on either.
 pub async fn append(app: &App, request: Request) -> Result<Appended, Error<Refusal>> {
-    let shell = app.store.run_shell(request.account, request.run).await?;
+    let shell = shell::inherited(&app.store, request.account, request.run).await?;
     let Some(shell) = shell else {
         return Err(Error::Refused(append::Refusal::NotFound.into()));
     };
@@ -204,22 +204,11 @@ pub async fn append(app: &App, request: Request) -> Result<Appended, Error<Refus
     }
     let mut runners = BTreeMap::new();
     if let Some(envelope) = &envelope {
-        let routes = &envelope.wants().routes;
-        let targets = routes.iter().map(|(id, _)| id.or(shell.default_runner));
-        let ids: BTreeSet<PublicId> = targets.flatten().collect();
-        let ids: Vec<PublicId> = ids.into_iter().collect();
-        let tools = routes.iter().map(|(_, tool)| tool.clone());
-        let tools: Vec<String> = tools.filter(|tool| !tool.contains('\0')).collect();
-        let store = &app.store;
-        let found = store.runners(request.account, &shell.principal, &ids, &tools);
+        let unnamed = envelope.wants().routes.iter().any(|(id, _)| id.is_none());
+        let default = shell.default_runner.filter(|_| unnamed);
+        let found = routes::runners(app, request.account, &shell.principal, envelope, default);
         let found = found.await?;
-        for (id, tool) in routes {
-            let wanted = id.or(shell.default_runner);
-            if let Some(runner) = found.iter().find(|r| Some(r.public_id) == wanted) {
-                let at = (runner.public_id, tool.clone());
-                door.routes.insert(at, runner.verdict(tool));
-            }
-        }
+        routes::tell(&mut door, envelope, &found);
         runners = found.iter().map(|r| (r.public_id, r.id)).collect();
     }
     let named = envelope.iter().flat_map(|e| e.wants().keys.iter());

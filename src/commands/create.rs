@@ -1,9 +1,7 @@
 //! Create: a run is born with its graph or not at all (`runs.md` §3, §4).
 
-use std::collections::BTreeMap;
-
 use super::receipt::receipt;
-use super::{Error, run_again, to_the_end};
+use super::{Error, routes, run_again, to_the_end};
 use crate::app::App;
 use crate::domain::event::{Event, TaskStatusItem};
 use crate::domain::idempotency;
@@ -13,11 +11,10 @@ use crate::domain::words::{ApprovalMode, MemberKind, RunStatus};
 use crate::domain::{ExecutorId, PublicId, WorkspaceId};
 use crate::engine::approval::Rules;
 use crate::engine::author::{self, Births, Placed};
-use crate::engine::compile::{self, Compiled, Envelope, Facts};
-use crate::engine::mint::Mint;
+use crate::engine::compile::{self, Envelope, Facts};
 use crate::store;
 use crate::store::credentials::MemberCaller;
-use crate::store::runs::{Birth, CREATE_RECEIPT, NewReceipt, NewRun, Runner};
+use crate::store::runs::{CREATE_RECEIPT, NewReceipt, NewRun, Runner};
 
 /// Why a run is not created.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +115,15 @@ async fn create_once(app: &App, request: &Request) -> Result<Created, Error<Refu
         .store
         .run_birth(request.caller.account, request.caller.id)
         .await?;
-    let runners = runners(app, request, &birth, &shell, &envelope).await?;
+    let account = request.caller.account;
+    let runners = routes::runners(
+        app,
+        account,
+        &birth.principal,
+        &envelope,
+        shell.default_runner,
+    );
+    let runners = runners.await?;
     let default_runner = default_runner(&shell, &runners).map_err(Error::Refused)?;
     let facts = facts(request, &shell, &envelope, &runners);
     let compiled = compile::compile(&envelope, &facts).map_err(|e| Error::Refused(e.into()))?;
@@ -131,7 +136,7 @@ async fn create_once(app: &App, request: &Request) -> Result<Created, Error<Refu
         runners: runners.iter().map(|r| (r.public_id, r.id)).collect(),
         ..Births::default()
     };
-    let tokens = tokens(&compiled, &mut births, &mut mint);
+    let tokens = births.mint_tokens(&compiled, &mut mint);
     let placed = author::place(&compiled, 1, &births);
     let receipt = NewReceipt {
         key: request
@@ -379,25 +384,6 @@ fn fallback_models(
     Ok((models, value.canonical().ok().map(Canonical::into_string)))
 }
 
-async fn runners(
-    app: &App,
-    request: &Request,
-    birth: &Birth,
-    shell: &Shell,
-    envelope: &Envelope,
-) -> Result<Vec<Runner>, Error<Refusal>> {
-    let wants = envelope.wants();
-    let mut ids: Vec<PublicId> = wants.routes.iter().filter_map(|(id, _)| *id).collect();
-    ids.extend(shell.default_runner);
-    // A name that no executor can announce is not asked for: the database cannot even read U+0000.
-    let tools = wants.routes.iter().map(|(_, tool)| tool.clone());
-    let tools: Vec<String> = tools.filter(|tool| !tool.contains('\0')).collect();
-    Ok(app
-        .store
-        .runners(request.caller.account, &birth.principal, &ids, &tools)
-        .await?)
-}
-
 fn default_runner(shell: &Shell, runners: &[Runner]) -> Result<Option<ExecutorId>, Refusal> {
     let Some(wanted) = shell.default_runner else {
         return Ok(None);
@@ -418,28 +404,8 @@ fn facts(request: &Request, shell: &Shell, envelope: &Envelope, runners: &[Runne
     facts.default_runner = shell.default_runner;
     facts.model_selection = shell.selection;
     facts.fallback_models = shell.fallbacks.clone();
-    let known: BTreeMap<PublicId, &Runner> = runners.iter().map(|r| (r.public_id, r)).collect();
-    for (target, tool) in &envelope.wants().routes {
-        let target = target.or(shell.default_runner);
-        if let Some(runner) = target.and_then(|id| known.get(&id)) {
-            facts
-                .routes
-                .insert((runner.public_id, tool.clone()), runner.verdict(tool));
-        }
-    }
+    routes::tell(&mut facts, envelope, runners);
     facts
-}
-
-/// Mints the tokens of an envelope's questions: their digests for the rows, their texts for the
-/// receipt.
-fn tokens(compiled: &Compiled, births: &mut Births, mint: &mut Mint) -> BTreeMap<String, String> {
-    let mut tokens = BTreeMap::new();
-    for at in compiled.tokened() {
-        let secret = mint.token();
-        births.tokens.insert(at, secret.digest);
-        tokens.insert(compiled.rows[at].key.as_str().to_owned(), secret.text);
-    }
-    tokens
 }
 
 /// Births, and the run's first status.

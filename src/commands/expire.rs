@@ -1,17 +1,14 @@
 //! Expire: due rows of one run, settled by their frozen effect profiles. The sweeper calls this;
 //! nobody else settles a deadline but the doors that meet one.
 
-use super::Error;
 use super::lane::{Done, RunCommand};
+use super::{Error, Gone};
 use crate::app::App;
 use crate::domain::{AccountId, PublicId, TaskNo};
 use crate::engine::expire;
 use crate::engine::mint::Mint;
 use crate::store::{self, First, Locked, RunTarget};
 use crate::telemetry::EXPIRIES;
-
-/// The run does not exist any more: nothing is due.
-struct Gone;
 
 struct Expire {
     target: RunTarget,

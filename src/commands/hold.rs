@@ -10,8 +10,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::Error;
 use super::lane::{Lanes, RunCommand};
+use super::{Error, Gone};
 use crate::domain::words::RunStatus;
 use crate::domain::{AccountId, PublicId};
 use crate::engine::mint::Mint;
@@ -28,9 +28,6 @@ struct Judge {
     target: RunTarget,
     holds: Holds,
 }
-
-/// The run does not exist any more: nothing holds it.
-struct Gone;
 
 impl RunCommand for Judge {
     /// Whether the run went on without a hold until now.

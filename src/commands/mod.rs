@@ -31,6 +31,7 @@ mod receipt;
 pub mod repair;
 pub mod resolve;
 pub mod revoke;
+mod routes;
 pub mod schedule;
 pub mod start;
 pub mod stop;
@@ -56,6 +57,9 @@ impl<R> From<store::Error> for Error<R> {
         Self::Fault(fault)
     }
 }
+
+/// The run does not exist any more: there is nothing to do, which is no refusal to anybody.
+struct Gone;
 
 /// Does a transaction, again if it was chosen to give way, at most [`RETRIES`] times.
 ///

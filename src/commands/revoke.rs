@@ -1,8 +1,8 @@
 //! Revocation and shutdown of an executor converge in bounded batches (`executor.md` §19): one
 //! command a run, under its lock, in paused runs too.
 
-use super::Error;
 use super::lane::{Done, RunCommand};
+use super::{Error, Gone};
 use crate::app::App;
 use crate::domain::hint::Hint;
 use crate::domain::{AccountId, ExecutorId, TaskNo};
@@ -15,9 +15,6 @@ struct Revoke {
     executor: ExecutorId,
     rows: Vec<TaskNo>,
 }
-
-/// The run does not exist any more: nothing waits.
-struct Gone;
 
 impl RunCommand for Revoke {
     type Answer = usize;

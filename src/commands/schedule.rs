@@ -1,7 +1,7 @@
 //! Schedule: a level-triggered pass over one run's ready rows (`admission.md` §8, `ready`).
 
-use super::Error;
 use super::lane::{Done, RunCommand};
+use super::{Error, Gone};
 use crate::app::App;
 use crate::domain::{AccountId, PublicId};
 use crate::engine::mint::Mint;
@@ -13,9 +13,6 @@ pub(super) const PASS: i64 = 64;
 struct Schedule {
     target: RunTarget,
 }
-
-/// The run does not exist any more: nothing is ready.
-struct Gone;
 
 impl RunCommand for Schedule {
     type Answer = i32;

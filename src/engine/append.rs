@@ -290,12 +290,7 @@ fn insert(
         runners: runners.clone(),
         ..Births::default()
     };
-    let mut tokens = BTreeMap::new();
-    for at in compiled.tokened() {
-        let secret = mint.token();
-        births.tokens.insert(at, secret.digest);
-        tokens.insert(compiled.rows[at].key.as_str().to_owned(), secret.text);
-    }
+    let tokens = births.mint_tokens(compiled, mint);
     for row in &compiled.rows {
         for edge in &row.edges {
             if let Ref::Existing(no) = edge.from

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::compile::{Compiled, Ref, Row, WaitTarget, Work};
 use super::facts::{Edge, Join, Task};
+use super::mint::Mint;
 use crate::domain::json::Canonical;
 use crate::domain::words::{EdgeState, Holder, Losers, TaskStatus};
 use crate::domain::{ExecutorId, PublicId, TaskKey, TaskNo};
@@ -46,6 +47,24 @@ pub struct Births {
     pub standing: BTreeMap<TaskNo, TaskKey>,
     /// SHA-256 of the resolution tokens, by the asks' places among the compiled rows.
     pub tokens: BTreeMap<usize, [u8; 32]>,
+}
+
+impl Births {
+    /// Mints the tokens of an envelope's questions: their digests stay for the rows, their texts, by
+    /// key, are for the receipt.
+    pub fn mint_tokens(
+        &mut self,
+        compiled: &Compiled,
+        mint: &mut Mint,
+    ) -> BTreeMap<String, String> {
+        let mut texts = BTreeMap::new();
+        for at in compiled.tokened() {
+            let secret = mint.token();
+            self.tokens.insert(at, secret.digest);
+            texts.insert(compiled.rows[at].key.as_str().to_owned(), secret.text);
+        }
+        texts
+    }
 }
 
 /// Numbers and links compiled rows; `first` is the number of the first one.

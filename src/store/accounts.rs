@@ -31,7 +31,7 @@ impl TryFrom<&Row> for Account {
             id: AccountId(row.get("account_id")),
             public_id: PublicId(row.get("public_id")),
             name: row.get("name"),
-            status: super::word(row, "accounts", "status")?,
+            status: super::rows::word(row, "accounts", "status")?,
             created_at: row.get("created_at"),
         })
     }

@@ -71,22 +71,22 @@ impl TryFrom<&Row> for Executor {
             .map(str::parse)
             .transpose()
             .map_err(|_| Error::inconsistent("executors", "assignment_scope", "a row"))?;
-        let presence: Presence = super::word(row, "executors", "presence")?;
+        let presence: Presence = super::rows::word(row, "executors", "presence")?;
         let connected_at: Option<Timestamp> = row.get("connected_at");
         Ok(Self {
             account: AccountId(row.get("account_id")),
             account_public_id: PublicId(row.get("account_public_id")),
             id: ExecutorId(row.get("executor_id")),
             public_id: PublicId(row.get("public_id")),
-            kind: super::word(row, "executors", "kind")?,
-            status: super::word(row, "executors", "status")?,
+            kind: super::rows::word(row, "executors", "kind")?,
+            status: super::rows::word(row, "executors", "status")?,
             display_name: row.get("display_name"),
             credential_epoch: row.get("credential_epoch"),
             owner: (
                 MemberId(row.get("owner_id")),
                 PublicId(row.get("owner_public_id")),
             ),
-            owner_status: super::word(row, "members", "owner_status")?,
+            owner_status: super::rows::word(row, "members", "owner_status")?,
             registration_identifier: row.get("registration_identifier"),
             assignment_scope,
             has_usable_token: row.get("has_usable_token"),

@@ -31,7 +31,7 @@ impl TryFrom<&Row> for Grant {
             workspace_public_id: PublicId(row.get("workspace_public_id")),
             member: MemberId(row.get("member_id")),
             member_public_id: PublicId(row.get("member_public_id")),
-            access: super::word(row, "grants", "access")?,
+            access: super::rows::word(row, "grants", "access")?,
             created_at: row.get("created_at"),
         })
     }

@@ -47,11 +47,11 @@ impl TryFrom<&Row> for Member {
             account_public_id: PublicId(row.get("account_public_id")),
             id: MemberId(row.get("member_id")),
             public_id: PublicId(row.get("public_id")),
-            kind: super::word(row, "members", "kind")?,
+            kind: super::rows::word(row, "members", "kind")?,
             handle: row.get("handle"),
             display_name: row.get("display_name"),
             controlling_human: human.map(MemberId).zip(human_public.map(PublicId)),
-            status: super::word(row, "members", "status")?,
+            status: super::rows::word(row, "members", "status")?,
             credential_epoch: row.get("credential_epoch"),
             created_at: row.get("created_at"),
         })

@@ -13,7 +13,6 @@
 //!   lock is held.
 
 pub mod accounts;
-pub mod appends;
 pub mod apply;
 pub mod births;
 pub mod credentials;
@@ -201,17 +200,6 @@ impl Store {
         let row = self.conn().await?.query_one(&NOW, &[]).await?;
         Ok(row.get(0))
     }
-}
-
-/// A column that holds a word of a closed vocabulary.
-pub(crate) fn word<T: std::str::FromStr>(
-    row: &tokio_postgres::Row,
-    table: &'static str,
-    column: &'static str,
-) -> Result<T, Error> {
-    let text: &str = row.get(column);
-    text.parse()
-        .map_err(|_| Error::inconsistent(table, column, text))
 }
 
 static PING: Sql = Sql::new("ping", "SELECT 1", &[]);

@@ -149,7 +149,7 @@ pub async fn of_executors(
 fn tool(row: &Row) -> Result<Tool, Error> {
     Ok(Tool {
         name: row.get("name"),
-        effect_profile: super::word(row, "served_tools", "effect_profile")?,
+        effect_profile: super::rows::word(row, "served_tools", "effect_profile")?,
         timeout_ms: row.get("timeout_ms"),
         description: row.get("description"),
         input_schema: row

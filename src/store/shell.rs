@@ -1,4 +1,5 @@
-//! What of a run is no graph: its default runner, and whether it still shows (`runs.md` §7, §10).
+//! What of a run is no graph: its default runner, what its envelopes inherit, and whether it still
+//! shows (`runs.md` §5, §7, §10).
 //!
 //! Like every write to a run, these hold its row first. A default runner is narrated, so its feed
 //! item is numbered under that lock; a graph is not read.
@@ -11,7 +12,8 @@ use super::tx::{Batch, Tx};
 use super::{Error, Sql, Store};
 use crate::domain::event::Event;
 use crate::domain::feed::Item;
-use crate::domain::{ExecutorId, PublicId, RunId, Timestamp};
+use crate::domain::words::MemberKind;
+use crate::domain::{AccountId, ExecutorId, PublicId, RunId, Timestamp};
 use crate::engine::eligibility::{ExecutorFacts, PrincipalFacts};
 
 static LOCK: Sql = Sql::new(
@@ -70,8 +72,29 @@ static SHOWS: Sql = Sql::new(
     &[Type::INT8, Type::UUID],
 );
 
+/// What a run's envelopes inherit: facts that creating froze, and the default runner.
+static INHERITED: Sql = Sql::new(
+    "shell.inherited",
+    "SELECT r.principal_id, pm.kind AS principal_kind, pm.controlling_human_id, r.declaring_agent_id,
+            cm.kind AS creator_kind, e.public_id AS default_runner, r.model_selection, r.fallback_models
+       FROM runs r
+       JOIN members pm ON pm.account_id = r.account_id AND pm.member_id = r.principal_id
+       JOIN members cm ON cm.account_id = r.account_id AND cm.member_id = r.creator_id
+       LEFT JOIN executors e ON e.account_id = r.account_id AND e.executor_id = r.default_runner_id
+      WHERE r.account_id = $1 AND r.public_id = $2",
+    &[Type::INT8, Type::UUID],
+);
+
 /// The statements of this file.
-pub static STATEMENTS: &[&Sql] = &[&LOCK, &EXECUTOR, &SET_RUNNER, &NARRATE, &DELETE, &SHOWS];
+pub static STATEMENTS: &[&Sql] = &[
+    &LOCK,
+    &EXECUTOR,
+    &SET_RUNNER,
+    &NARRATE,
+    &DELETE,
+    &SHOWS,
+    &INHERITED,
+];
 
 /// What a delete met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,4 +217,44 @@ pub async fn delete(store: &Store, target: RunTarget) -> Result<Deletion, Error>
     } else {
         Deletion::Absent
     })
+}
+
+/// What a run's envelopes inherit.
+#[derive(Debug, Clone)]
+pub struct Inherited {
+    /// Its answering principal, frozen.
+    pub principal: PrincipalFacts,
+    /// What its creator is.
+    pub creator: MemberKind,
+    /// Its default runner now.
+    pub default_runner: Option<PublicId>,
+    /// Its model selection, canonical, when one was written.
+    pub model_selection: Option<String>,
+    /// Its fallback list, canonical, when one was written.
+    pub fallback_models: Option<String>,
+}
+
+/// What a run's envelopes inherit; none when there is no such run.
+///
+/// # Errors
+/// A fault.
+pub async fn inherited(
+    store: &Store,
+    account: AccountId,
+    run: PublicId,
+) -> Result<Option<Inherited>, Error> {
+    let conn = store.conn().await?;
+    let row = conn.query_opt(&INHERITED, &[&account.0, &run.0]).await?;
+    row.map(|row| {
+        Ok(Inherited {
+            principal: rows::principal(&row)?,
+            creator: rows::word(&row, "members", "creator_kind")?,
+            default_runner: row
+                .get::<_, Option<uuid::Uuid>>("default_runner")
+                .map(PublicId),
+            model_selection: row.get("model_selection"),
+            fallback_models: row.get("fallback_models"),
+        })
+    })
+    .transpose()
 }

@@ -61,7 +61,7 @@ impl TryFrom<&Row> for Token {
             account_public_id: PublicId(row.get("account_public_id")),
             id: row.get("token_id"),
             lookup: row.get("lookup"),
-            plane: super::word(row, "tokens", "plane")?,
+            plane: super::rows::word(row, "tokens", "plane")?,
             owner_public_id: PublicId(row.get("owner_public_id")),
             credential_epoch: row.get("credential_epoch"),
             owner_epoch: row.get("owner_epoch"),

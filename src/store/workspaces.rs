@@ -58,7 +58,7 @@ impl TryFrom<&Row> for Readable {
     fn try_from(row: &Row) -> Result<Self, Error> {
         Ok(Self {
             workspace: Workspace::try_from(row)?,
-            access: super::word(row, "grants", "access")?,
+            access: super::rows::word(row, "grants", "access")?,
         })
     }
 }

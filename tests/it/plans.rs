@@ -14,8 +14,7 @@ use crate::support::{TestApp, text};
 
 /// Every list of statements, by file.
 const LISTS: &[(&str, &[&Sql])] = &[
-    ("appends", store::appends::STATEMENTS),
-    ("apply", store::apply::STATEMENTS),
+    ("apply::statements", store::apply::statements::STATEMENTS),
     ("births", store::births::STATEMENTS),
     ("credentials", store::credentials::STATEMENTS),
     ("due", store::due::STATEMENTS),
@@ -25,7 +24,7 @@ const LISTS: &[(&str, &[&Sql])] = &[
     ("inbox::single", store::inbox::single::STATEMENTS),
     ("reads", store::reads::STATEMENTS),
     ("retention", store::retention::STATEMENTS),
-    ("run_tx", store::run_tx::STATEMENTS),
+    ("run_tx::statements", store::run_tx::statements::STATEMENTS),
     ("runs", store::runs::STATEMENTS),
     ("shell", store::shell::STATEMENTS),
     ("tombstones", store::tombstones::STATEMENTS),

@@ -13,8 +13,7 @@ fn lists() -> Vec<(&'static str, &'static [&'static Sql])> {
     vec![
         ("mod", store::STATEMENTS),
         ("accounts", store::accounts::STATEMENTS),
-        ("appends", store::appends::STATEMENTS),
-        ("apply", store::apply::STATEMENTS),
+        ("apply::statements", store::apply::statements::STATEMENTS),
         ("births", store::births::STATEMENTS),
         ("credentials", store::credentials::STATEMENTS),
         ("due", store::due::STATEMENTS),
@@ -32,7 +31,7 @@ fn lists() -> Vec<(&'static str, &'static [&'static Sql])> {
         ("reads", store::reads::STATEMENTS),
         ("replicas", store::replicas::STATEMENTS),
         ("retention", store::retention::STATEMENTS),
-        ("run_tx", store::run_tx::STATEMENTS),
+        ("run_tx::statements", store::run_tx::statements::STATEMENTS),
         ("runs", store::runs::STATEMENTS),
         ("served_tools", store::served_tools::STATEMENTS),
         ("test_clock", store::test_clock::STATEMENTS),

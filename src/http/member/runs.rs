@@ -13,7 +13,7 @@ use crate::domain::event::Resolver;
 use crate::domain::idempotency::RUN_KEY_BYTES;
 use crate::domain::json::{Canonical, Object, Value};
 use crate::domain::words::RunStatus;
-use crate::domain::{PublicId, cursor};
+use crate::domain::{PublicId, RunId, cursor};
 use crate::http::answer::{Answer, Pagination, idempotency_key, ok};
 use crate::http::auth::MemberCaller;
 use crate::http::body::{Body, MAX_ESCAPED_BODY};
@@ -229,14 +229,15 @@ pub(super) async fn commanded(
     caller: &MemberCaller,
     workspace: &str,
     run: &str,
-) -> Result<(Standing, PublicId), ApiError> {
+) -> Result<(Standing, PublicId, RunId), ApiError> {
     let (_, standing) = standing(app, caller, workspace).await?;
     let run = params::public_id(run)?;
-    app.store
+    let id = app
+        .store
         .run_find(caller.account, standing.workspace, run)
         .await?
         .ok_or_else(ApiError::not_found)?;
-    Ok((require_write(standing)?, run))
+    Ok((require_write(standing)?, run, id))
 }
 
 async fn start_run(
@@ -245,7 +246,7 @@ async fn start_run(
     PathOf((workspace, run)): PathOf<(String, String)>,
     Body(_): Body,
 ) -> Result<Answer<RunAnswer>, ApiError> {
-    let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
+    let (standing, run, _) = commanded(&app, &caller, &workspace, &run).await?;
     start::start(&app, caller.account, run).await?;
     document(&app, &caller, standing, run).await
 }
@@ -256,7 +257,7 @@ async fn stop_run(
     PathOf((workspace, run)): PathOf<(String, String)>,
     Body(body): Body,
 ) -> Result<Answer<RunAnswer>, ApiError> {
-    let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
+    let (standing, run, _) = commanded(&app, &caller, &workspace, &run).await?;
     if flag(&body, "force", true)? {
         stop::force(&app, caller.account, run, None).await?;
     } else {
@@ -283,7 +284,7 @@ async fn pause_run(
     PathOf((workspace, run)): PathOf<(String, String)>,
     Body(body): Body,
 ) -> Result<Answer<RunAnswer>, ApiError> {
-    let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
+    let (standing, run, _) = commanded(&app, &caller, &workspace, &run).await?;
     let force = flag(&body, "force", false)?;
     pause::pause(&app, caller.account, run, force).await?;
     document(&app, &caller, standing, run).await
@@ -295,7 +296,7 @@ async fn resume_run(
     PathOf((workspace, run)): PathOf<(String, String)>,
     Body(_): Body,
 ) -> Result<Answer<RunAnswer>, ApiError> {
-    let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
+    let (standing, run, _) = commanded(&app, &caller, &workspace, &run).await?;
     pause::resume(&app, caller.account, run).await?;
     document(&app, &caller, standing, run).await
 }
@@ -314,7 +315,7 @@ async fn append_steps(
     headers: HeaderMap,
     Body(body): Body,
 ) -> Result<Response, ApiError> {
-    let (_, run) = commanded(&app, &caller, &workspace, &run).await?;
+    let (_, run, _) = commanded(&app, &caller, &workspace, &run).await?;
     let key = idempotency_key(&headers, RUN_KEY_BYTES)?;
     let request = append::Request {
         account: caller.account,

@@ -31,7 +31,7 @@ async fn delete_run(
     State(app): State<App>,
     PathOf((workspace, run)): PathOf<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    let (_, run) = commanded(&app, &caller, &workspace, &run).await?;
+    let (_, run, _) = commanded(&app, &caller, &workspace, &run).await?;
     commands::delete::delete(&app, caller.account, run).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -66,7 +66,7 @@ async fn put_default_runner(
     PathOf((workspace, run)): PathOf<(String, String)>,
     Body(body): Body,
 ) -> Result<Answer<RunAnswer>, ApiError> {
-    let (standing, run) = commanded(&app, &caller, &workspace, &run).await?;
+    let (standing, run, _) = commanded(&app, &caller, &workspace, &run).await?;
     default_runner::set(&app, caller.account, run, wanted(&body)?).await?;
     document(&app, &caller, standing, run).await
 }

@@ -10,14 +10,13 @@ use crate::app::App;
 use crate::commands::{approve, cancel, repair, resolve};
 use crate::domain::json::Value;
 use crate::domain::payload::Submission;
-use crate::domain::{PublicId, TaskKey};
+use crate::domain::{PublicId, RunId, TaskKey};
 use crate::http::answer::{Answer, ok};
 use crate::http::auth::MemberCaller;
 use crate::http::body::{Body, MAX_ESCAPED_BODY};
 use crate::http::error::ApiError;
 use crate::http::params;
 use crate::http::path::PathOf;
-use crate::store::runs::Standing;
 
 /// Its routes.
 pub fn routes() -> Router<App> {
@@ -36,30 +35,34 @@ pub fn routes() -> Router<App> {
 
 type Place = (String, String, String);
 
+/// A task that a command is about.
+struct Target {
+    run: PublicId,
+    run_id: RunId,
+    key: TaskKey,
+}
+
 /// The task of a command: its run is seen in that workspace, and writable.
-async fn place(
+async fn target(
     app: &App,
     caller: &MemberCaller,
     (workspace, run, task): &Place,
-) -> Result<(Standing, PublicId, TaskKey), ApiError> {
-    let (standing, run) = commanded(app, caller, workspace, run).await?;
-    Ok((standing, run, params::task_key(task)?))
+) -> Result<Target, ApiError> {
+    let (_, run, run_id) = commanded(app, caller, workspace, run).await?;
+    let key = params::task_key(task)?;
+    Ok(Target { run, run_id, key })
 }
 
 /// The row as it now stands.
 async fn shown(
     app: &App,
     caller: &MemberCaller,
-    standing: Standing,
-    run: PublicId,
-    key: &TaskKey,
+    target: &Target,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
     let store = &app.store;
-    let run = store.run_find(caller.account, standing.workspace, run);
-    let run = run.await?.ok_or_else(ApiError::not_found)?;
-    let task = store.task_detail(caller.account, run, key).await?;
+    let task = store.task_detail(caller.account, target.run_id, &target.key);
     Ok(ok(TaskAnswer {
-        task: task.ok_or_else(ApiError::not_found)?,
+        task: task.await?.ok_or_else(ApiError::not_found)?,
     }))
 }
 
@@ -69,7 +72,7 @@ async fn resolve_task(
     PathOf(at): PathOf<Place>,
     Body(body): Body,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
-    let (standing, run, key) = place(&app, &caller, &at).await?;
+    let target = target(&app, &caller, &at).await?;
     let token = match body.get("resolution_token") {
         None | Some(Value::Null) => None,
         Some(Value::Str(token)) => Some(token.as_str()),
@@ -85,14 +88,14 @@ async fn resolve_task(
     let answer = resolve::resolve(
         &app,
         caller.account,
-        run,
-        key.clone(),
+        target.run,
+        target.key.clone(),
         token,
         by,
         submission,
     );
     answer.await?;
-    shown(&app, &caller, standing, run, &key).await
+    shown(&app, &caller, &target).await
 }
 
 async fn retry_task(
@@ -101,10 +104,17 @@ async fn retry_task(
     PathOf(at): PathOf<Place>,
     Body(body): Body,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
-    let (standing, run, key) = place(&app, &caller, &at).await?;
+    let target = target(&app, &caller, &at).await?;
     let with_model = body.get("model").is_some_and(|v| !v.is_null());
-    repair::retry(&app, caller.account, run, key.clone(), with_model).await?;
-    shown(&app, &caller, standing, run, &key).await
+    repair::retry(
+        &app,
+        caller.account,
+        target.run,
+        target.key.clone(),
+        with_model,
+    )
+    .await?;
+    shown(&app, &caller, &target).await
 }
 
 async fn abandon_task(
@@ -113,9 +123,9 @@ async fn abandon_task(
     PathOf(at): PathOf<Place>,
     Body(_): Body,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
-    let (standing, run, key) = place(&app, &caller, &at).await?;
-    repair::abandon(&app, caller.account, run, key.clone()).await?;
-    shown(&app, &caller, standing, run, &key).await
+    let target = target(&app, &caller, &at).await?;
+    repair::abandon(&app, caller.account, target.run, target.key.clone()).await?;
+    shown(&app, &caller, &target).await
 }
 
 async fn approve_task(
@@ -153,13 +163,21 @@ async fn decide(
     at: Place,
     decision: approve::Decision,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
-    let (standing, run, key) = place(&app, &caller, &at).await?;
+    let target = target(&app, &caller, &at).await?;
     let by = approve::Decider {
         kind: caller.kind,
         public_id: caller.public_id,
     };
-    approve::decide(&app, caller.account, run, key.clone(), by, decision).await?;
-    shown(&app, &caller, standing, run, &key).await
+    approve::decide(
+        &app,
+        caller.account,
+        target.run,
+        target.key.clone(),
+        by,
+        decision,
+    )
+    .await?;
+    shown(&app, &caller, &target).await
 }
 
 async fn cancel_task(
@@ -168,7 +186,7 @@ async fn cancel_task(
     PathOf(at): PathOf<Place>,
     Body(_): Body,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
-    let (standing, run, key) = place(&app, &caller, &at).await?;
-    cancel::cancel(&app, caller.account, run, key.clone()).await?;
-    shown(&app, &caller, standing, run, &key).await
+    let target = target(&app, &caller, &at).await?;
+    cancel::cancel(&app, caller.account, target.run, target.key.clone()).await?;
+    shown(&app, &caller, &target).await
 }
