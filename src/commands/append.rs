@@ -1,17 +1,17 @@
 //! Append: an envelope onto a run, and questions answered with it (`runs.md` §4, §5).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::lane::{Done, RunCommand};
 use super::receipt::receipt;
-use super::{Error, routes, run_again};
+use super::{Error, contexts, routes, run_again};
 use crate::app::App;
 use crate::domain::event::Resolver;
 use crate::domain::idempotency::{self, Receipt};
 use crate::domain::json::{Canonical, Object, Value, parse};
 use crate::domain::payload::Submission;
 use crate::domain::steps::{PromptMechanism, Refusal as StepsRefusal};
-use crate::domain::{AccountId, ExecutorId, PublicId};
+use crate::domain::{AccountId, PublicId};
 pub use crate::engine::append::Refusal as Judged;
 use crate::engine::append::{self, Resolve};
 use crate::engine::compile::{self, Envelope, Facts};
@@ -98,7 +98,7 @@ struct Append {
     /// Why the body is refused, told only after the receipt and the run's state were looked at.
     refused: Option<Refusal>,
     door: Facts,
-    runners: BTreeMap<PublicId, ExecutorId>,
+    runners: append::Runners,
     first: store::Append,
     key: Option<String>,
     fingerprint: Option<[u8; 32]>,
@@ -202,14 +202,23 @@ pub async fn append(app: &App, request: Request) -> Result<Appended, Error<Refus
     if let Some(models) = stored(&shell.fallback_models) {
         door.fallback_models = compile::fallback_models(&models).unwrap_or_default();
     }
-    let mut runners = BTreeMap::new();
+    let mut runners = append::Runners::default();
     if let Some(envelope) = &envelope {
         let unnamed = envelope.wants().routes.iter().any(|(id, _)| id.is_none());
         let default = shell.default_runner.filter(|_| unnamed);
         let found = routes::runners(app, request.account, &shell.principal, envelope, default);
         let found = found.await?;
         routes::tell(&mut door, envelope, &found);
-        runners = found.iter().map(|r| (r.public_id, r.id)).collect();
+        runners.ids = found.iter().map(|r| (r.public_id, r.id)).collect();
+        let steps = request.body.get("steps").unwrap_or(&Value::Null);
+        let known = contexts::known(
+            app,
+            request.account,
+            &shell.principal,
+            shell.default_runner,
+            steps,
+        );
+        runners.known = known.await?;
     }
     let named = envelope.iter().flat_map(|e| e.wants().keys.iter());
     let named = named.map(|key| key.as_str().to_owned());

@@ -8,6 +8,7 @@ use crate::domain::payload::Submission;
 use crate::domain::refusal::{Commit as Refusal, CommitClaim};
 use crate::domain::{PublicId, TaskKey, TaskNo};
 use crate::engine::commit::{self, Request};
+use crate::engine::facts::Capture;
 use crate::engine::mint::{self, Mint};
 use crate::store::credentials::ExecutorCaller;
 use crate::store::views::TaskView;
@@ -86,7 +87,7 @@ pub async fn commit(
         Err(_) => Vec::new(),
     };
     let account = caller.account;
-    let captures = app.store.captures(account, &links).await?;
+    let captures = captures(app, &caller, run, &key, &links).await?;
     let commit = Commit {
         target: RunTarget { account, run },
         key,
@@ -105,6 +106,30 @@ pub async fn commit(
     }
 }
 
+/// The captures that a result links, as far as they exist: whether one that another executor staged
+/// is shown by an outcome that the call observed is looked up only if there is one. It stays shown.
+async fn captures(
+    app: &App,
+    caller: &ExecutorCaller,
+    run: PublicId,
+    key: &TaskKey,
+    links: &[PublicId],
+) -> Result<Vec<Capture>, store::Error> {
+    let mut captures = app.store.captures(caller.account, links).await?;
+    let foreign = captures.iter().filter(|c| c.creator != Some(caller.id));
+    let foreign: Vec<PublicId> = foreign.map(|c| c.public_id).collect();
+    if !foreign.is_empty() {
+        let sealed = app
+            .store
+            .sealed_uploads(caller.account, run, key, &foreign)
+            .await?;
+        for capture in &mut captures {
+            capture.sealed = sealed.contains(&capture.public_id);
+        }
+    }
+    Ok(captures)
+}
+
 /// A write met other rows: if the sweep took a capture after it was read, nothing was committed, and
 /// the decision is another one without it. Anything else stays the fault it is.
 async fn look_again(
@@ -113,7 +138,8 @@ async fn look_again(
     links: &[PublicId],
     fault: store::Error,
 ) -> Result<TaskView, Error<Refusal>> {
-    let captures = app.store.captures(commit.caller.account, links).await?;
+    let (caller, run) = (&commit.caller, commit.target.run);
+    let captures = captures(app, caller, run, &commit.key, links).await?;
     if captures.len() == commit.request.captures.len() {
         return Err(Error::Fault(fault));
     }

@@ -1,7 +1,7 @@
 //! Create: a run is born with its graph or not at all (`runs.md` §3, §4).
 
 use super::receipt::receipt;
-use super::{Error, routes, run_again, to_the_end};
+use super::{Error, contexts, routes, run_again, to_the_end};
 use crate::app::App;
 use crate::domain::event::{Event, TaskStatusItem};
 use crate::domain::idempotency;
@@ -136,6 +136,8 @@ async fn create_once(app: &App, request: &Request) -> Result<Created, Error<Refu
         runners: runners.iter().map(|r| (r.public_id, r.id)).collect(),
         ..Births::default()
     };
+    let known = contexts::known(app, account, &birth.principal, shell.default_runner, &steps);
+    births.freeze_contexts(&compiled, &known.await?);
     let tokens = births.mint_tokens(&compiled, &mut mint);
     let placed = author::place(&compiled, 1, &births);
     let receipt = NewReceipt {

@@ -111,6 +111,27 @@ pub async fn read(
     Ok(machines.pop())
 }
 
+/// Those of these machines that may work for that principal.
+///
+/// # Errors
+/// A fault of the database.
+pub(super) async fn eligible(
+    app: &App,
+    account: AccountId,
+    principal: &PrincipalFacts,
+    ids: &[PublicId],
+) -> Result<Vec<Machine>, Error> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut rows = executors::announced_of(&app.store, account, ids).await?;
+    rows.retain(|row| {
+        row.executor.kind != ExecutorKind::AgentApplication
+            && is_eligible(&facts(&row.executor), principal)
+    });
+    with_tools(app, account, rows).await
+}
+
 /// Puts the tools of all rows beside them, read in one statement.
 async fn with_tools(
     app: &App,

@@ -13,6 +13,7 @@ pub mod idempotency;
 pub mod ids;
 pub mod json;
 pub mod media;
+pub mod operation;
 pub mod payload;
 pub mod progress;
 pub mod reads;

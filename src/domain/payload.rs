@@ -22,6 +22,19 @@ pub const DETAIL_BYTES: usize = 256;
 /// The most bytes of a text that are shown as its preview.
 pub const PREVIEW_BYTES: usize = 256;
 
+/// How a link to a capture begins.
+const UPLOADS: &str = "nexus://uploads/";
+
+/// The capture that a stored block links, if it is a link.
+pub fn linked_upload(block: &Value) -> Option<PublicId> {
+    block
+        .get("uri")?
+        .as_str()?
+        .strip_prefix(UPLOADS)?
+        .parse()
+        .ok()
+}
+
 /// Why a payload is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -141,6 +154,8 @@ pub struct Submission {
     /// The links of its content, to be proven before anything that stands behind them is judged;
     /// or why outcome or content are refused.
     pub links: Result<Vec<Link>, Refusal>,
+    /// What it says of the call, as far as that could be read.
+    pub outcome: Option<Outcome>,
     /// What it says, or why that is refused.
     pub payload: Result<Payload, Refusal>,
     /// What an exact retry is recognised by; none when a value has no canonical form.
@@ -153,6 +168,7 @@ impl Submission {
         let begun = read_outcome(body)
             .and_then(|outcome| Ok((outcome, read_blocks(given(body, "content"))?)));
         Self {
+            outcome: read_outcome(body).ok(),
             links: begun
                 .as_ref()
                 .map(|(_, blocks)| blocks.links.clone())
@@ -315,7 +331,7 @@ fn read_link(at: usize, block: &Object) -> Result<(Link, Value), Refusal> {
     let upload = block
         .get("uri")
         .and_then(Value::as_str)
-        .and_then(|uri| uri.strip_prefix("nexus://uploads/"))
+        .and_then(|uri| uri.strip_prefix(UPLOADS))
         .and_then(|id| id.parse::<PublicId>().ok())
         .ok_or_else(|| invalid(at, ".uri must be nexus://uploads/ and the id of a capture"))?;
     let name = block
@@ -325,7 +341,7 @@ fn read_link(at: usize, block: &Object) -> Result<(Link, Value), Refusal> {
         .ok_or_else(|| invalid(at, ".name must be a string that is not blank"))?;
     let mut stored = Object::new();
     stored.insert("type".to_owned(), "resource_link".into());
-    stored.insert("uri".to_owned(), format!("nexus://uploads/{upload}").into());
+    stored.insert("uri".to_owned(), format!("{UPLOADS}{upload}").into());
     stored.insert("name".to_owned(), name.into());
     for option in ["mimeType", "title", "description"] {
         match given(block, option) {

@@ -109,6 +109,34 @@ refusals! {
         RunnerNotFound => "runner_not_found", "the account has no such runner";
         RunnerNotEligible => "runner_not_eligible", "the runner may not work for the run's principal";
     }
+    /// Refusals of a trace read (`operations.md` §1).
+    Trace {
+        NotFound => "not_found", "there is no such task";
+        NotClaimant => "not_claimant", "the token is not of the last claim of this executor";
+    }
+    /// Refusals of an operation before it is recorded (`operations.md` §1, §4).
+    Accept {
+        NotFound => "not_found", "there is no such task";
+        NotClaimant => "not_claimant", "the token is not of the last claim of this executor";
+        OperationMismatch => "operation_mismatch", "the key was used for another request of this task";
+        NotEligible => "not_eligible", "this executor may not work for the run's principal";
+        NotAuthorized => "not_authorized", "the run's creator has no write access to its workspace";
+        ExecutionStopped => "execution_stopped", "the run or the task was stopped; no new work is accepted";
+        TaskNotRunning => "task_not_running", "the task has settled";
+        ClaimExpired => "claim_expired", "the claim's deadline has passed";
+        ExecutionPaused => "execution_paused", "the run is paused or held; send the same operation again once it runs";
+    }
+    /// Refusals of an observation (`operations.md` §1, §6).
+    Observe {
+        NotFound => "not_found", "there is no such task";
+        NotClaimant => "not_claimant", "the token is not of the last claim of this executor";
+        NotEligible => "not_eligible", "this executor is revoked";
+        NotAuthorized => "not_authorized", "the run's creator has no write access to its workspace";
+        ExecutionStopped => "execution_stopped", "the run or the task was stopped";
+        TaskNotRunning => "task_not_running", "the task has settled";
+        ClaimExpired => "claim_expired", "the claim's deadline has passed";
+        OperationPositionChanged => "operation_position_changed", "the trace has another end than `after`: read it again";
+    }
     /// Refusals of a commit that are about the claim, not its payload (`executor.md` §11).
     CommitClaim {
         NotFound => "not_found", "there is no such task";
@@ -119,6 +147,7 @@ refusals! {
         FinalResultConflict => "final_result_conflict", "another final result is stored for this claim";
         TaskNotRunning => "task_not_running", "the task has not been dispatched";
         ExecutionStopped => "execution_stopped", "the run was stopped";
+        PendingChildren => "pending_children", "an operation of the task is not observed, or its work has not ended";
     }
 }
 

@@ -50,6 +50,18 @@ macro_rules! words {
 }
 
 words! {
+    /// What an operation of a claimed call asks for (`operations.md` §5).
+    OperationKind {
+        /** One call. */ Tool = "tool",
+        /** One model step. */ Model = "model",
+        /** One question. */ Ask = "ask",
+        /** One observation. */ Wait = "wait",
+        /** A batch of steps. */ Steps = "steps",
+        /** Another batch for tasks that have not started. */ Replace = "replace",
+        /** The end of work. */ Cancel = "cancel",
+        /** A wait for several operations. */ Join = "join",
+        /** Work that outlives the call: a batch, or what was accepted before. */ Background = "background",
+    }
     /// Whether an account or member may act.
     Standing { /** Yes. */ Active = "active", /** No. */ Suspended = "suspended", }
     /// Who a bearer speaks for (`conventions.md` §1); fixed at minting.

@@ -10,6 +10,7 @@ use super::author::{self, Births};
 use super::compile::{self, Compiled, Door, Envelope, Facts, Ref, StandingRow, Start};
 use super::graph::Graph;
 use super::mint::Mint;
+use super::operation::context::Known;
 use super::resolve;
 use super::settlement::{Settlement, settlement};
 use crate::domain::event::Resolver;
@@ -104,6 +105,15 @@ pub struct Request {
     pub by: Resolver,
 }
 
+/// What was looked up of Runners.
+#[derive(Debug, Clone, Default)]
+pub struct Runners {
+    /// The inner ids of those that routes name.
+    pub ids: BTreeMap<PublicId, ExecutorId>,
+    /// What the contexts of calls must know.
+    pub known: Known,
+}
+
 /// What was accepted.
 #[derive(Debug, Clone)]
 pub struct Appended {
@@ -126,7 +136,7 @@ pub fn append(
     graph: &mut Graph,
     request: &Request,
     door: &Facts,
-    runners: &BTreeMap<PublicId, ExecutorId>,
+    runners: &Runners,
     mint: &mut Mint,
 ) -> Result<Appended, Refusal> {
     judge_run(graph, request.expected_revision)?;
@@ -214,7 +224,7 @@ fn compiled(graph: &Graph, envelope: &Envelope, door: &Facts) -> Result<Compiled
 }
 
 /// What stands for a row now.
-fn standing(graph: &Graph, no: TaskNo) -> Option<StandingRow> {
+pub(super) fn standing(graph: &Graph, no: TaskNo) -> Option<StandingRow> {
     let tip = graph.task(graph.task(no)?.tip)?;
     Some(StandingRow {
         task: tip.no,
@@ -283,13 +293,14 @@ fn answers(
 fn insert(
     graph: &mut Graph,
     compiled: &Compiled,
-    runners: &BTreeMap<PublicId, ExecutorId>,
+    runners: &Runners,
     mint: &mut Mint,
 ) -> BTreeMap<String, String> {
     let mut births = Births {
-        runners: runners.clone(),
+        runners: runners.ids.clone(),
         ..Births::default()
     };
+    births.freeze_contexts(compiled, &runners.known);
     let tokens = births.mint_tokens(compiled, mint);
     for row in &compiled.rows {
         for edge in &row.edges {

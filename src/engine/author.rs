@@ -8,8 +8,11 @@ use std::collections::BTreeMap;
 use super::compile::{Compiled, Ref, Row, WaitTarget, Work};
 use super::facts::{Edge, Join, Task};
 use super::mint::Mint;
+use super::operation::context::{Known, frozen};
 use crate::domain::json::Canonical;
-use crate::domain::words::{EdgeState, Holder, Losers, TaskStatus};
+use crate::domain::words::{
+    AuthoredBy, EdgeState, Holder, Lifetime, Losers, TaskKind, TaskStatus, Visibility, Wake,
+};
 use crate::domain::{ExecutorId, PublicId, TaskKey, TaskNo};
 
 /// A row to insert, with its bodies.
@@ -47,9 +50,22 @@ pub struct Births {
     pub standing: BTreeMap<TaskNo, TaskKey>,
     /// SHA-256 of the resolution tokens, by the asks' places among the compiled rows.
     pub tokens: BTreeMap<usize, [u8; 32]>,
+    /// The frozen contexts of calls, by their places among the compiled rows.
+    pub contexts: BTreeMap<usize, Canonical>,
 }
 
 impl Births {
+    /// Freezes the contexts of an envelope's calls.
+    pub fn freeze_contexts(&mut self, compiled: &Compiled, known: &Known) {
+        let rows = compiled.rows.iter().enumerate();
+        self.contexts = rows
+            .filter_map(|(at, row)| match &row.work {
+                Work::Tool(call) => Some((at, frozen(call, known)?)),
+                _ => None,
+            })
+            .collect();
+    }
+
     /// Mints the tokens of an envelope's questions: their digests stay for the rows, their texts, by
     /// key, are for the receipt.
     pub fn mint_tokens(
@@ -92,6 +108,7 @@ pub fn place(compiled: &Compiled, first: i32, births: &Births) -> Placed {
                 to: no,
                 ordinal: i32::try_from(ordinal).unwrap_or(i32::MAX),
                 structural: edge.structural,
+                source: None,
                 state: edge.state,
             });
         }
@@ -106,7 +123,9 @@ pub fn place(compiled: &Compiled, first: i32, births: &Births) -> Placed {
         {
             task.observes = Some(resolve(at));
         }
-        tasks.push(with_work(task, row, runners));
+        let mut new = with_work(task, row, runners);
+        new.context = births.contexts.get(&index).cloned();
+        tasks.push(new);
     }
     Placed {
         tasks,
@@ -116,40 +135,45 @@ pub fn place(compiled: &Compiled, first: i32, births: &Births) -> Placed {
     }
 }
 
-fn task(no: TaskNo, row: &Row) -> Task {
-    let open = row
-        .edges
-        .iter()
-        .filter(|e| e.state == EdgeState::Open)
-        .count();
+/// A queued row with nothing said about it but what every row has.
+pub(super) fn blank(no: TaskNo, key: TaskKey, kind: TaskKind, authored_by: AuthoredBy) -> Task {
     Task {
         no,
-        key: row.key.clone(),
-        kind: row.kind,
+        key,
+        kind,
         status: TaskStatus::Queued,
         generation: 0,
-        authored_by: row.authored_by,
-        mark: row.mark,
-        detached: row.detached,
-        lifetime: row.lifetime,
-        wake: row.wake,
-        on_failure: row.on_failure,
-        fan_on_failure: row.fan_on_failure,
-        visibility: row.visibility,
+        authored_by,
+        mark: None,
+        detached: false,
+        lifetime: Lifetime::Conversation,
+        wake: Wake::Auto,
+        on_failure: kind.default_on_failure(),
+        fan_on_failure: None,
+        visibility: Visibility::Hidden,
         barrier: None,
         lineage: no,
         tip: no,
         input_from: Vec::new(),
         result_from: Vec::new(),
         after_keys: Vec::new(),
-        remaining: i32::try_from(open).unwrap_or(i32::MAX),
+        remaining: 0,
+        owner: None,
+        operation: None,
+        is_tip: false,
+        background: false,
+        taken_over: false,
+        trace_end: 0,
+        context_of: None,
         tool_name: None,
+        tool_alias: None,
         timeout_ms: None,
         target: None,
         holder: None,
         resolution_digest: None,
         observes: None,
         join: None,
+        sources: Vec::new(),
         addressed: None,
         approval: None,
         started_at: None,
@@ -163,18 +187,33 @@ fn task(no: TaskNo, row: &Row) -> Task {
     }
 }
 
+fn task(no: TaskNo, row: &Row) -> Task {
+    let open = row
+        .edges
+        .iter()
+        .filter(|e| e.state == EdgeState::Open)
+        .count();
+    Task {
+        mark: row.mark,
+        detached: row.detached,
+        lifetime: row.lifetime,
+        wake: row.wake,
+        on_failure: row.on_failure,
+        fan_on_failure: row.fan_on_failure,
+        visibility: row.visibility,
+        remaining: i32::try_from(open).unwrap_or(i32::MAX),
+        ..blank(no, row.key.clone(), row.kind, row.authored_by)
+    }
+}
+
 fn with_work(mut task: Task, row: &Row, runners: &BTreeMap<PublicId, ExecutorId>) -> NewTask {
-    let (mut tool_input, mut definition, mut context) = (None, None, None);
+    let (mut tool_input, mut definition) = (None, None);
     match &row.work {
         Work::Tool(call) => {
             task.tool_name = Some(call.name.clone());
             task.timeout_ms = call.timeout_ms;
             task.target = call.target.and_then(|id| runners.get(&id)).copied();
             tool_input = Some(call.input.clone());
-            context = call
-                .model_defaults
-                .as_ref()
-                .map(|defaults| defaults.canonical());
         }
         Work::Model(round) => definition = Some(round.definition()),
         Work::Ask(question) => {
@@ -206,6 +245,6 @@ fn with_work(mut task: Task, row: &Row, runners: &BTreeMap<PublicId, ExecutorId>
         task,
         tool_input,
         definition,
-        context,
+        context: None,
     }
 }

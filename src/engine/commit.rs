@@ -72,6 +72,10 @@ pub fn decide(
         super::expire::settle_due(graph, no);
         return Ok(no);
     }
+    let fails = request.submission.outcome == Some(Word::Failed);
+    if !fails && graph.is_unfinished(no) {
+        return Err(CommitClaim::PendingChildren.into());
+    }
     match proven(request, caller) {
         Ok(payload) => settle(graph, no, &payload, request),
         Err(payload::Refusal::ResultUnstorable(reason)) => {
@@ -169,7 +173,7 @@ fn proven(request: &Request, caller: &Caller) -> Result<Payload, payload::Refusa
         let own = request
             .captures
             .iter()
-            .any(|c| c.public_id == link.upload && c.creator == Some(caller.id));
+            .any(|c| c.public_id == link.upload && (c.creator == Some(caller.id) || c.sealed));
         if !own {
             return Err(payload::Refusal::UnknownResultUpload { at: link.at });
         }

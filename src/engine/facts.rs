@@ -5,8 +5,8 @@
 
 use crate::domain::words::{
     ApprovalMode, AttentionReason, AuthoredBy, EdgeState, FailureResolution, Holder, JoinMode,
-    Lifetime, Losers, Mark, OnFailure, ParkKind, Role, RunStatus, TaskKind, TaskStatus, Visibility,
-    Wake,
+    Lifetime, Losers, Mark, OnFailure, OperationKind, ParkKind, Role, RunStatus, TaskKind,
+    TaskStatus, Visibility, Wake,
 };
 use crate::domain::{
     AccountId, ExecutorId, PublicId, RunId, TaskKey, TaskNo, Timestamp, UploadId, WorkspaceId,
@@ -176,6 +176,65 @@ pub struct Join {
     pub pending: i32,
 }
 
+/// One source of an operation's join: all results of one operation (`operations.md` §7).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Results that are still pending.
+    pub open: i32,
+    /// Results that settled and did not succeed.
+    pub failed: i32,
+}
+
+/// What came of an operation when it was accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Response {
+    /// Its receipt, canonical.
+    Receipt(String),
+    /// Its refusal `{code, message}`, canonical.
+    Refusal(String),
+}
+
+/// An accepted operation of a claimed call (`operations.md` §2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// The call.
+    pub parent: TaskNo,
+    /// Its place in the call's trace.
+    pub position: i32,
+    /// Its key.
+    pub key: String,
+    /// What it asks for.
+    pub kind: OperationKind,
+    /// The whole request, canonical.
+    pub request: String,
+    /// SHA-256 of that.
+    pub digest: Vec<u8>,
+    /// What came of it.
+    pub response: Response,
+    /// Whether it launched background work.
+    pub background: bool,
+    /// Where the trace released it.
+    pub released: Option<i32>,
+    /// Where the trace observed it.
+    pub observed: Option<i32>,
+    /// What was observed: `{outcome}` or `{refusal}`, canonical.
+    pub outcome: Option<String>,
+    /// The rows whose outcome it reports, in order; never another.
+    pub results: Vec<TaskNo>,
+    /// Of a join: the operations it waits for.
+    pub sources: Vec<i32>,
+}
+
+impl Operation {
+    /// Its receipt, if it was not refused.
+    pub fn receipt(&self) -> Option<&str> {
+        match &self.response {
+            Response::Receipt(receipt) => Some(receipt),
+            Response::Refusal(_) => None,
+        }
+    }
+}
+
 /// Whom a started row is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addressed {
@@ -248,8 +307,24 @@ pub struct Task {
     pub after_keys: Vec<String>,
     /// Incoming edges still open.
     pub remaining: i32,
+    /// The claimed call that authored it by an operation.
+    pub owner: Option<TaskNo>,
+    /// That operation's position in the owner's trace.
+    pub operation: Option<i32>,
+    /// Of operation work: nothing of its batch waits behind it.
+    pub is_tip: bool,
+    /// Whether it outlives its owner.
+    pub background: bool,
+    /// A failure that its owner observed, or whose owner ended: it holds nothing.
+    pub taken_over: bool,
+    /// The end of its own trace: events so far.
+    pub trace_end: i32,
+    /// The row whose frozen context its own operations have; none: its own, if it has one.
+    pub context_of: Option<TaskNo>,
     /// The served tool.
     pub tool_name: Option<String>,
+    /// How a model or a program spelled it, where that differs.
+    pub tool_alias: Option<String>,
     /// Authored clock.
     pub timeout_ms: Option<i64>,
     /// The accepted runner.
@@ -262,6 +337,8 @@ pub struct Task {
     pub observes: Option<TaskNo>,
     /// A barrier's arithmetic.
     pub join: Option<Join>,
+    /// Of an operation's join: its sources, by the numbers that its edges carry.
+    pub sources: Vec<Source>,
     /// Once started.
     pub addressed: Option<Addressed>,
     /// Once decided.
@@ -337,6 +414,8 @@ pub struct Edge {
     pub ordinal: i32,
     /// Placement, not reference.
     pub structural: bool,
+    /// Into an operation's join: which of its sources it belongs to.
+    pub source: Option<i32>,
     /// What it has come to.
     pub state: EdgeState,
 }
@@ -400,4 +479,6 @@ pub struct Capture {
     pub public_id: PublicId,
     /// Who staged it.
     pub creator: Option<ExecutorId>,
+    /// Whether an outcome that the committing call observed shows it.
+    pub sealed: bool,
 }

@@ -23,6 +23,7 @@ pub mod facts;
 pub mod graph;
 pub mod invariants;
 pub mod mint;
+pub mod operation;
 pub mod pause;
 pub mod repair;
 pub mod resolve;

@@ -42,7 +42,7 @@ fn failure(task: &Task) -> Settlement {
     match task.on_failure {
         OnFailure::Absorb => Settlement::Resolved,
         OnFailure::Propagate => Settlement::Skip,
-        OnFailure::Halt if task.race_absorbed => Settlement::Resolved,
+        OnFailure::Halt if task.race_absorbed || task.taken_over => Settlement::Resolved,
         OnFailure::Halt => Settlement::Pending,
     }
 }
@@ -63,7 +63,10 @@ pub fn is_candidate(task: &Task) -> bool {
         && !task.race_absorbed
 }
 
-/// Whether the row is a failure that holds its run until a person decides.
+/// Whether the row is a failure that holds its run until a person decides. Work of an operation
+/// holds it only while something of its batch waits behind it: else its owner's next observation,
+/// or its owner's end, resolves it (`operations.md` §5.1).
 pub fn is_unresolved(task: &Task) -> bool {
-    task.status.is_terminal() && settlement(task) == Settlement::Pending
+    let owners = task.owner.is_some() && task.is_tip;
+    task.status.is_terminal() && !owners && settlement(task) == Settlement::Pending
 }

@@ -5,7 +5,7 @@ use axum::http::{StatusCode, header};
 use super::error::ApiError;
 use crate::commands;
 use crate::commands::{append, create, upload};
-use crate::domain::{payload, progress, refusal, steps};
+use crate::domain::{operation, payload, progress, refusal, steps};
 
 /// A refusal, as an answer.
 pub trait Refused: std::fmt::Display {
@@ -73,8 +73,21 @@ state_words!(
     Abandon,
     Approval,
     Cancel,
-    AnswerAsk
+    AnswerAsk,
+    Trace,
+    Accept,
+    Observe
 );
+
+impl Refused for operation::Malformed {
+    fn word(&self) -> &'static str {
+        self.code()
+    }
+
+    fn status(&self) -> StatusCode {
+        StatusCode::UNPROCESSABLE_ENTITY
+    }
+}
 
 impl Refused for refusal::DefaultRunner {
     fn word(&self) -> &'static str {

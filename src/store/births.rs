@@ -4,8 +4,8 @@
 
 use tokio_postgres::types::Type;
 
-use super::Sql;
 use super::tx::Batch;
+use super::{Sql, rows};
 use crate::domain::TaskNo;
 use crate::domain::json::Canonical;
 use crate::engine::author::NewTask;
@@ -16,26 +16,31 @@ static TASKS: Sql = Sql::new(
     "INSERT INTO tasks (account_id, run_id, task_no, key, kind, status, authored_by, mark, detached, lifetime, wake,
             on_failure, fan_on_failure, visibility, barrier_no, lineage_no, tip_no, input_from, result_from, after_keys,
             remaining, tool_name, timeout_ms, target_executor_id, holder, join_mode, join_k, join_losers,
-            join_successes, join_pending, resolution_digest, observes_no)
+            join_successes, join_pending, resolution_digest, observes_no, owner_no, operation_no, is_tip, background,
+            tool_alias, context_no, join_sources)
      SELECT v.account_id, v.run_id, v.task_no, v.key, v.kind, 'queued', v.authored_by, v.mark, v.detached, v.lifetime, v.wake,
             v.on_failure, v.fan_on_failure, v.visibility, v.barrier_no, v.task_no, v.task_no,
             v.input_from::int[], v.result_from::int[], v.after_keys::text[], v.remaining, v.tool_name, v.timeout_ms,
             v.target_executor_id, v.holder, v.join_mode, v.join_k, v.join_losers, v.join_successes, v.join_pending,
-            v.resolution_digest, v.observes_no
+            v.resolution_digest, v.observes_no, v.owner_no, v.operation_no, v.is_tip, v.background, v.tool_alias,
+            v.context_no, v.join_sources::int[]
        FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::boolean[],
             $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::int[], $15::text[], $16::text[],
             $17::text[], $18::int[], $19::text[], $20::bigint[], $21::bigint[], $22::text[], $23::text[], $24::int[],
-            $25::text[], $26::int[], $27::int[], $28::bytea[], $29::int[])
+            $25::text[], $26::int[], $27::int[], $28::bytea[], $29::int[], $30::int[], $31::int[], $32::boolean[],
+            $33::boolean[], $34::text[], $35::int[], $36::text[])
          AS v(account_id, run_id, task_no, key, kind, authored_by, mark, detached, lifetime, wake, on_failure,
             fan_on_failure, visibility, barrier_no, input_from, result_from, after_keys, remaining, tool_name, timeout_ms,
             target_executor_id, holder, join_mode, join_k, join_losers, join_successes, join_pending,
-            resolution_digest, observes_no)",
+            resolution_digest, observes_no, owner_no, operation_no, is_tip, background, tool_alias, context_no,
+            join_sources)",
     &[
         Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY,
         Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY,
         Type::TEXT_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::INT4_ARRAY,
         Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::INT4_ARRAY,
-        Type::TEXT_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::BYTEA_ARRAY, Type::INT4_ARRAY,
+        Type::TEXT_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::BYTEA_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY,
+        Type::INT4_ARRAY, Type::BOOL_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY,
     ],
 );
 
@@ -50,11 +55,11 @@ static INPUTS: Sql = Sql::new(
 
 static EDGES: Sql = Sql::new(
     "births.edges",
-    "INSERT INTO edges (account_id, run_id, from_no, to_no, ordinal, structural, state)
-     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::int[], $6::boolean[], $7::text[])",
+    "INSERT INTO edges (account_id, run_id, from_no, to_no, ordinal, structural, state, source)
+     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::int[], $6::boolean[], $7::text[], $8::int[])",
     &[
         Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::BOOL_ARRAY,
-        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY, Type::INT4_ARRAY,
     ],
 );
 
@@ -96,6 +101,13 @@ pub(super) struct Births {
     contexts: Vec<Option<String>>,
     resolutions: Vec<Option<Vec<u8>>>,
     observes: Vec<Option<i32>>,
+    owners: Vec<Option<i32>>,
+    operations: Vec<Option<i32>>,
+    tips: Vec<bool>,
+    background: Vec<bool>,
+    aliases: Vec<Option<String>>,
+    contexts_of: Vec<Option<i32>>,
+    sources: Vec<Option<String>>,
     edge_accounts: Vec<i64>,
     edge_runs: Vec<i64>,
     edge_from: Vec<i32>,
@@ -103,12 +115,20 @@ pub(super) struct Births {
     edge_ordinals: Vec<i32>,
     edge_structural: Vec<bool>,
     edge_states: Vec<&'static str>,
+    edge_sources: Vec<Option<i32>>,
 }
 
 /// An SQL array literal of numbers: a column of arrays cannot be unnested as one.
-fn numbers(nos: &[TaskNo]) -> String {
+pub(super) fn numbers(nos: &[TaskNo]) -> String {
     let list: Vec<String> = nos.iter().map(|no| no.0.to_string()).collect();
     format!("{{{}}}", list.join(","))
+}
+
+/// The same of keys: quoted, since a bare `null` would be no text; they have neither quotes nor
+/// backslashes.
+pub(super) fn words(keys: &[String]) -> String {
+    let quoted: Vec<String> = keys.iter().map(|k| format!("\"{k}\"")).collect();
+    format!("{{{}}}", quoted.join(","))
 }
 
 impl Births {
@@ -121,6 +141,7 @@ impl Births {
         self.edge_ordinals.push(edge.ordinal);
         self.edge_structural.push(edge.structural);
         self.edge_states.push(edge.state.as_str());
+        self.edge_sources.push(edge.source);
     }
 
     /// Adds a row as it was born.
@@ -143,9 +164,7 @@ impl Births {
         self.barriers.push(task.barrier.map(|no| no.0));
         self.input_from.push(numbers(&task.input_from));
         self.result_from.push(numbers(&task.result_from));
-        // Quoted, since a bare `null` would be no text; keys have neither quotes nor backslashes.
-        let quoted: Vec<String> = task.after_keys.iter().map(|k| format!("\"{k}\"")).collect();
-        self.after_keys.push(format!("{{{}}}", quoted.join(",")));
+        self.after_keys.push(words(&task.after_keys));
         self.remaining.push(task.remaining);
         self.tool_names.push(task.tool_name.clone());
         self.timeouts.push(task.timeout_ms);
@@ -162,6 +181,13 @@ impl Births {
         self.contexts.push(text(&new.context));
         self.resolutions.push(task.resolution_digest.clone());
         self.observes.push(task.observes.map(|no| no.0));
+        self.owners.push(task.owner.map(|no| no.0));
+        self.operations.push(task.operation);
+        self.tips.push(task.is_tip);
+        self.background.push(task.background);
+        self.aliases.push(task.tool_alias.clone());
+        self.contexts_of.push(task.context_of.map(|no| no.0));
+        self.sources.push(rows::sources_text(&task.sources));
     }
 
     /// Adds the statements that have rows to insert.
@@ -199,6 +225,13 @@ impl Births {
                     &self.join_pending,
                     &self.resolutions,
                     &self.observes,
+                    &self.owners,
+                    &self.operations,
+                    &self.tips,
+                    &self.background,
+                    &self.aliases,
+                    &self.contexts_of,
+                    &self.sources,
                 ],
             );
             batch.add(
@@ -224,6 +257,7 @@ impl Births {
                     &self.edge_ordinals,
                     &self.edge_structural,
                     &self.edge_states,
+                    &self.edge_sources,
                 ],
             );
         }

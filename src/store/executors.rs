@@ -218,6 +218,18 @@ static ANNOUNCED: Sql = Sql::new(
     &[Type::INT8, Type::UUID],
 );
 
+static ANNOUNCED_OF: Sql = Sql::new(
+    "executors.announced_of",
+    concat!(
+        "SELECT ",
+        columns!(),
+        ", e.environment, e.documents",
+        from!(),
+        " WHERE e.account_id = $1 AND e.public_id = ANY ($2) ORDER BY e.executor_id"
+    ),
+    &[Type::INT8, Type::UUID_ARRAY],
+);
+
 // Narrowed to rows that could be eligible; which of them are is the engine's to say.
 macro_rules! announced_of_kind {
     () => {
@@ -339,6 +351,7 @@ pub static STATEMENTS: &[&Sql] = &[
     &LIST[0],
     &LIST[1],
     &ANNOUNCED,
+    &ANNOUNCED_OF,
     &LIST_ANNOUNCED[0],
     &LIST_ANNOUNCED[1],
     &LIVE_MACHINE,
@@ -403,6 +416,21 @@ pub async fn list(store: &Store, page: &Page) -> Result<Vec<Executor>, Error> {
         .query(page.order.of(&LIST), &[&low, &high, &account, &id, &limit])
         .await?;
     rows.iter().map(Executor::try_from).collect()
+}
+
+/// Executors by public id with what they announced, as far as they exist.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn announced_of(
+    store: &Store,
+    account: AccountId,
+    ids: &[PublicId],
+) -> Result<Vec<Announced>, Error> {
+    let ids: Vec<uuid::Uuid> = ids.iter().map(|id| id.0).collect();
+    let conn = store.conn().await?;
+    let rows = conn.query(&ANNOUNCED_OF, &[&account.0, &ids]).await?;
+    rows.iter().map(Announced::try_from).collect()
 }
 
 /// An executor of that account with what it announced.

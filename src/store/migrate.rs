@@ -58,6 +58,11 @@ pub static MIGRATIONS: &[Migration] = &[
         name: "holds",
         sql: include_str!("../../migrations/0006_holds.sql"),
     },
+    Migration {
+        version: 7,
+        name: "operations",
+        sql: include_str!("../../migrations/0007_operations.sql"),
+    },
 ];
 
 /// The first line of a file whose statements run one by one, each ended by a `;` at the end of a line.

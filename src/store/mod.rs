@@ -26,6 +26,7 @@ pub mod leases;
 pub mod leaving;
 pub mod members;
 pub mod migrate;
+pub mod operations;
 pub mod page;
 mod pooled;
 pub mod presence;
@@ -54,7 +55,7 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 
 pub use error::{Error, Remedy};
-pub use run_tx::{Append, First, Held, Locked, RunTarget, RunTx};
+pub use run_tx::{Append, First, Held, Locked, OperationFirst, RunTarget, RunTx};
 pub use sql::{Sql, Statements};
 
 use crate::config;

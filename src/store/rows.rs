@@ -16,7 +16,7 @@ use crate::domain::{
 };
 use crate::engine::eligibility::{ExecutorFacts, PrincipalFacts};
 use crate::engine::facts::{
-    Addressed, Attention, Claim, Counts, Edge, Join, LiveClaim, Park, Run, Selection, Task,
+    Addressed, Attention, Claim, Counts, Edge, Join, LiveClaim, Park, Run, Selection, Source, Task,
     TaskError,
 };
 
@@ -146,7 +146,8 @@ macro_rules! task_columns {
         "t.task_no, t.key, t.kind, t.status, t.generation, t.authored_by, t.mark, t.detached, t.lifetime, t.wake,
          t.on_failure, t.fan_on_failure, t.visibility, t.barrier_no, t.lineage_no, t.tip_no, t.input_from, t.result_from,
          t.after_keys, t.remaining, t.tool_name, t.timeout_ms, t.target_executor_id, t.holder,
-         t.resolution_digest, t.observes_no,
+         t.resolution_digest, t.observes_no, t.owner_no, t.operation_no, t.is_tip, t.background, t.taken_over,
+         t.trace_end, t.context_no, t.tool_alias, t.join_sources,
          t.join_mode, t.join_k, t.join_losers, t.join_successes, t.join_pending,
          t.addressed_role, t.addressed_executor_id, t.approval_origin, t.approval_decided_at,
          CASE WHEN t.approval_decided_by IS NOT NULL THEN (SELECT m.public_id FROM members m
@@ -188,7 +189,15 @@ pub(super) fn task(row: &Row) -> Result<Task, Error> {
         result_from: numbers("result_from"),
         after_keys: row.get("after_keys"),
         remaining: row.get("remaining"),
+        owner: row.get::<_, Option<i32>>("owner_no").map(TaskNo),
+        operation: row.get("operation_no"),
+        is_tip: row.get("is_tip"),
+        background: row.get("background"),
+        taken_over: row.get("taken_over"),
+        trace_end: row.get("trace_end"),
+        context_of: row.get::<_, Option<i32>>("context_no").map(TaskNo),
         tool_name: row.get("tool_name"),
+        tool_alias: row.get("tool_alias"),
         timeout_ms: row.get("timeout_ms"),
         target: row
             .get::<_, Option<i64>>("target_executor_id")
@@ -197,6 +206,7 @@ pub(super) fn task(row: &Row) -> Result<Task, Error> {
         resolution_digest: row.get("resolution_digest"),
         observes: row.get::<_, Option<i32>>("observes_no").map(TaskNo),
         join: join(row, no)?,
+        sources: sources(row),
         addressed: addressed(row)?,
         approval: approval(row)?,
         started_at: row.get("started_at"),
@@ -226,6 +236,29 @@ fn join(row: &Row, no: TaskNo) -> Result<Option<Join>, Error> {
         successes: required(row, "tasks", "join_successes", no.0)?,
         pending: required(row, "tasks", "join_pending", no.0)?,
     }))
+}
+
+/// The sources of an operation's join, from `join_sources`: pairs of open and failed results.
+fn sources(row: &Row) -> Vec<Source> {
+    let counts: Option<Vec<i32>> = row.get("join_sources");
+    let counts = counts.unwrap_or_default();
+    let pairs = counts.chunks_exact(2);
+    pairs
+        .map(|pair| Source {
+            open: pair[0],
+            failed: pair[1],
+        })
+        .collect()
+}
+
+/// … as they are written.
+pub(super) fn sources_text(sources: &[Source]) -> Option<String> {
+    if sources.is_empty() {
+        return None;
+    }
+    let counts = sources.iter().flat_map(|s| [s.open, s.failed]);
+    let counts: Vec<String> = counts.map(|n| n.to_string()).collect();
+    Some(format!("{{{}}}", counts.join(",")))
 }
 
 /// Whom a row is for, from `addressed_role` and `addressed_executor_id`.
@@ -312,13 +345,14 @@ fn live_claim(row: &Row, task: TaskNo) -> Result<Option<LiveClaim>, Error> {
     }))
 }
 
-/// An edge, from `from_no`, `to_no` (its head's `task_no`), `ordinal`, `structural`, `edge_state`.
+/// An edge, from `from_no`, `to_no` (its head's `task_no`), `ordinal`, `structural`, `edge_source`, `edge_state`.
 pub(super) fn edge(row: &Row, from: TaskNo, to: TaskNo) -> Result<Edge, Error> {
     Ok(Edge {
         from,
         to,
         ordinal: row.get("edge_ordinal"),
         structural: row.get("structural"),
+        source: row.get("edge_source"),
         state: word(row, "edges", "edge_state")?,
     })
 }

@@ -43,13 +43,16 @@ macro_rules! children {
 
 /// Every table that holds rows of a run, but for the bindings of files and the run itself.
 #[rustfmt::skip]
-static CHILDREN: [Sql; 9] = [
+static CHILDREN: [Sql; 12] = [
     children!("parks", "parks", "run_id"),
     children!("waits", "waits", "run_id"),
     children!("open_failures", "open_failures", "run_id"),
     children!("edges", "edges", "run_id"),
     children!("task_results", "task_results", "run_id"),
     children!("task_inputs", "task_inputs", "run_id"),
+    children!("task_operation_uploads", "task_operation_uploads", "run_id"),
+    children!("task_operation_results", "task_operation_results", "run_id"),
+    children!("task_operations", "task_operations", "run_id"),
     children!("tasks", "tasks", "run_id"),
     children!("run_events", "run_events", "host_id"),
     children!("receipts", "receipts", "run_id"),
@@ -97,6 +100,9 @@ static RUNS: Sql = Sql::new(
         AND NOT EXISTS (SELECT FROM edges c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
         AND NOT EXISTS (SELECT FROM task_results c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
         AND NOT EXISTS (SELECT FROM task_inputs c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
+        AND NOT EXISTS (SELECT FROM task_operation_uploads c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
+        AND NOT EXISTS (SELECT FROM task_operation_results c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
+        AND NOT EXISTS (SELECT FROM task_operations c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
         AND NOT EXISTS (SELECT FROM tasks c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)
         AND NOT EXISTS (SELECT FROM run_events c WHERE c.account_id = d.account_id AND c.host_id = d.run_id)
         AND NOT EXISTS (SELECT FROM receipts c WHERE c.account_id = d.account_id AND c.run_id = d.run_id)",
@@ -115,6 +121,9 @@ pub static STATEMENTS: &[&Sql] = &[
     &CHILDREN[6],
     &CHILDREN[7],
     &CHILDREN[8],
+    &CHILDREN[9],
+    &CHILDREN[10],
+    &CHILDREN[11],
     &FILES_HELD,
     &FILES_UNBOUND,
     &RUNS,

@@ -200,6 +200,7 @@ impl Store {
                 id: UploadId(row.get(0)),
                 public_id: PublicId(row.get(1)),
                 creator: row.get::<_, Option<i64>>(2).map(ExecutorId),
+                sealed: false,
             })
             .collect())
     }

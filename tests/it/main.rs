@@ -33,6 +33,7 @@ mod lists;
 mod metrics;
 mod migrations;
 mod openapi;
+mod operations;
 mod outages;
 mod plans;
 mod pooler;

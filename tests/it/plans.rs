@@ -22,6 +22,7 @@ const LISTS: &[(&str, &[&Sql])] = &[
     ("inbox::list", store::inbox::list::STATEMENTS),
     ("inbox::proof", store::inbox::proof::STATEMENTS),
     ("inbox::single", store::inbox::single::STATEMENTS),
+    ("operations", store::operations::STATEMENTS),
     ("reads", store::reads::STATEMENTS),
     ("retention", store::retention::STATEMENTS),
     ("run_tx::statements", store::run_tx::statements::STATEMENTS),
@@ -379,7 +380,8 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
             "{at}, ARRAY[1], ARRAY['dispatched'], ARRAY[0], ARRAY[0], ARRAY['runner'], ARRAY[{e}::bigint], ARRAY[NULL]::text[],
              ARRAY[NULL]::timestamptz[], ARRAY[now()], ARRAY[NULL]::bigint[], ARRAY[NULL]::timestamptz[], ARRAY[NULL]::bytea[],
              ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[false], ARRAY[false], ARRAY[NULL]::int[],
-             ARRAY[NULL]::timestamptz[], ARRAY[NULL]::uuid[], ARRAY[NULL]::int[], ARRAY[NULL]::int[], 1"
+             ARRAY[NULL]::timestamptz[], ARRAY[NULL]::uuid[], ARRAY[NULL]::int[], ARRAY[NULL]::int[], ARRAY[false], ARRAY[0],
+             ARRAY[NULL]::text[], 1"
         ),
     );
     let none = "ARRAY[NULL]::timestamptz[]";
@@ -429,7 +431,8 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
              ARRAY['conversation'], ARRAY['auto'], ARRAY['propagate'], ARRAY[NULL]::text[], ARRAY['collapsed'],
              ARRAY[NULL]::int[], ARRAY['{}'], ARRAY['{}'], ARRAY['{}'], ARRAY[0], ARRAY['echo'], ARRAY[NULL]::bigint[],
              ARRAY[NULL]::bigint[], ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[NULL]::int[], ARRAY[NULL]::text[],
-             ARRAY[NULL]::int[], ARRAY[NULL]::int[], ARRAY[NULL]::bytea[], ARRAY[NULL]::int[]",
+             ARRAY[NULL]::int[], ARRAY[NULL]::int[], ARRAY[NULL]::bytea[], ARRAY[NULL]::int[], ARRAY[NULL]::int[], ARRAY[NULL]::int[],
+             ARRAY[false], ARRAY[false], ARRAY[NULL]::text[], ARRAY[NULL]::int[], ARRAY[NULL]::text[]",
         ),
         (
             "births.inputs",
@@ -437,7 +440,7 @@ fn hot(world: &World, run: &str, id: i64, lookup: &str) -> Vec<Hot> {
         ),
         (
             "births.edges",
-            "ARRAY[98], ARRAY[99], ARRAY[0], ARRAY[true], ARRAY['open']",
+            "ARRAY[98], ARRAY[99], ARRAY[0], ARRAY[true], ARRAY['open'], ARRAY[NULL]::int[]",
         ),
     ] {
         add(name, 0, format!("{at}, {rest}"));

@@ -28,6 +28,7 @@ fn lists() -> Vec<(&'static str, &'static [&'static Sql])> {
         ("leaving", store::leaving::STATEMENTS),
         ("members", store::members::STATEMENTS),
         ("presence", store::presence::STATEMENTS),
+        ("operations", store::operations::STATEMENTS),
         ("reads", store::reads::STATEMENTS),
         ("replicas", store::replicas::STATEMENTS),
         ("retention", store::retention::STATEMENTS),

@@ -94,6 +94,11 @@ const fn options_of(verb: Verb) -> &'static [&'static str] {
     }
 }
 
+/// The options of a verb, those of every leaf first.
+pub fn options(verb: Verb) -> impl Iterator<Item = &'static str> {
+    COMMON.into_iter().chain(options_of(verb).iter().copied())
+}
+
 /// A step whose shape is right.
 #[derive(Debug, Clone)]
 pub(super) enum Shape {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::domain::ids::{PublicId, TaskKey, TaskNo};
 use crate::domain::json::{Canonical, Value};
 use crate::domain::steps::{Bounds, ModelSelection, PromptMechanism, Selector};
-use crate::domain::words::{AuthoredBy, EdgeState, MemberKind};
+use crate::domain::words::{AuthoredBy, EdgeState, Lifetime, MemberKind, Wake};
 
 /// Everything outside the envelope that decides how it compiles.
 ///
@@ -85,9 +85,17 @@ impl Facts {
 
     /// The bounds of this envelope.
     pub fn bounds(&self) -> Bounds {
-        match self.authored_by {
-            AuthoredBy::Author => Bounds::CLIENT,
-            AuthoredBy::Model | AuthoredBy::Kernel => Bounds::KERNEL,
+        match (&self.door, self.authored_by) {
+            (Door::Operation(_), _) | (_, AuthoredBy::Author) => Bounds::CLIENT,
+            (_, AuthoredBy::Model | AuthoredBy::Kernel) => Bounds::KERNEL,
+        }
+    }
+
+    /// What an operation is compiled under, if this is one.
+    pub fn operation(&self) -> Option<&Batch> {
+        match &self.door {
+            Door::Operation(batch) => Some(batch),
+            Door::Create { .. } | Door::Append { .. } => None,
         }
     }
 }
@@ -105,6 +113,22 @@ pub enum Door {
         /// Where the envelope hangs.
         start: Start,
     },
+    /// A batch of a claimed call's operation, already resolved against its scope
+    /// (`operations.md` §5).
+    Operation(Batch),
+}
+
+/// What a batch of an operation is compiled under, beside the run's facts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// The rows that its first steps wait on: of a replacement, what stood before the replaced.
+    pub waits_on: Vec<StandingRow>,
+    /// Rows that `after` and `results` may name beside its own.
+    pub surviving: BTreeMap<TaskKey, StandingRow>,
+    /// For steps that say nothing.
+    pub lifetime: Lifetime,
+    /// For steps that say nothing.
+    pub wake: Wake,
 }
 
 /// Where an append hangs (`steps.md` §5, the cursor).

@@ -25,7 +25,11 @@ impl<'a> Mint<'a> {
     /// Keys for one envelope, in which `written` are taken beside the run's.
     pub fn new(facts: &'a Facts, written: BTreeSet<TaskKey>) -> Self {
         Self {
-            prefix: minted_prefix(facts.revision),
+            // Keys of an operation are its own; the run's rows get others.
+            prefix: match facts.operation() {
+                Some(_) => String::new(),
+                None => minted_prefix(facts.revision),
+            },
             facts,
             mine: written,
             placed: BTreeMap::new(),
@@ -42,9 +46,17 @@ impl<'a> Mint<'a> {
         }
         let key = (*placed..)
             .map(|n| TaskKey::trusted(format!("{}{verb}-{n}", self.prefix)))
-            .find(|key| !self.facts.is_taken(key) && !self.mine.contains(key))
+            .find(|key| !self.is_taken(key))
             .expect("a run has fewer keys than there are numbers");
         self.mine.insert(key.clone());
         key
+    }
+
+    fn is_taken(&self, key: &TaskKey) -> bool {
+        let taken = match self.facts.operation() {
+            Some(batch) => batch.surviving.contains_key(key),
+            None => self.facts.is_taken(key),
+        };
+        taken || self.mine.contains(key)
     }
 }

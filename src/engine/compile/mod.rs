@@ -13,7 +13,7 @@
 //! | `facts`, `compiled`, `context` | what goes in and what comes out, as data |
 //!
 //! Does not know: doors' state checks (`run_not_appendable`, `tip_live`, …), SQL, clocks, how a
-//! model's request is assembled, operations of a claimed tool.
+//! model's request is assembled, the scope of an operation (its batch comes resolved).
 //!
 //! Invariants: a refusal yields no rows; a stage runs only if the one before is clean and tells at
 //! most one error a step, in written order; edges point backwards in placement order; the same
@@ -40,10 +40,10 @@ pub use compiled::{
     WaitTarget, Work,
 };
 pub use context::{Compaction, CompactionMode, ModelContext, ModelDefaults, Names};
-pub use envelope::{Envelope, Wants, refuse_graph_words};
+pub use envelope::{Envelope, Wants, options, refuse_graph_words};
 pub use facts::{
-    Catalogue, Door, Facts, KernelTool, ModelCapabilities, ModelVerdict, Parameter, ParameterKind,
-    RouteVerdict, StandingRow, Start,
+    Batch, Catalogue, Door, Facts, KernelTool, ModelCapabilities, ModelVerdict, Parameter,
+    ParameterKind, RouteVerdict, StandingRow, Start,
 };
 pub use mint::minted_prefix;
 pub use model::{fallback_models, model_selection};
@@ -63,6 +63,9 @@ pub fn compile(envelope: &Envelope, facts: &Facts) -> Result<Compiled, Refusal> 
 fn compile_within(envelope: &Envelope, facts: &Facts, bounds: Bounds) -> Result<Compiled, Refusal> {
     let steps = values::check(envelope, facts, bounds)?;
     let compiled = place::place(steps, facts, bounds)?;
+    if facts.operation().is_some() {
+        return Ok(compiled);
+    }
     match compiled.rows.iter().find(|row| facts.is_taken(&row.key)) {
         Some(row) => Err(Refusal::DuplicateTaskKey(row.key.clone())),
         None => Ok(compiled),

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::compiled::{Barrier, Compiled, Edge, Ref, Row, WaitTarget, Work};
 use super::envelope::Member;
-use super::facts::{Door, Facts, StandingRow, Start};
+use super::facts::{Batch, Door, Facts, StandingRow, Start};
 use super::mint::Mint;
 use super::report::{Report, Spot};
 use super::values::{Ends, Group, Leaf, Race, Step, Until};
@@ -113,6 +113,18 @@ impl Cursor {
             arm: None,
         }
     }
+
+    /// An operation's batch: it never continues the mainline.
+    fn of(batch: &Batch) -> Self {
+        Self {
+            waits_on: batch.waits_on.iter().map(Source::standing).collect(),
+            mainline: None,
+            mark: Mark::Branch,
+            lifetime: batch.lifetime,
+            wake: batch.wake,
+            arm: None,
+        }
+    }
 }
 
 /// What placing a step did.
@@ -141,11 +153,11 @@ struct Placer<'a> {
 
 impl Placer<'_> {
     fn envelope(mut self, steps: Vec<Step>) -> Result<Compiled, Refusal> {
-        let start = match &self.facts.door {
-            Door::Create { .. } => &Start::default(),
-            Door::Append { start } => start,
+        let mut cursor = match &self.facts.door {
+            Door::Create { .. } => Cursor::at(&Start::default()),
+            Door::Append { start } => Cursor::at(start),
+            Door::Operation(batch) => Cursor::of(batch),
         };
-        let mut cursor = Cursor::at(start);
         let mut mirror = Vec::new();
         let mut first = None;
         let mut last_moved = None;
@@ -158,10 +170,13 @@ impl Placer<'_> {
                 last_moved = Some(at);
             }
         }
-        self.end(&cursor, first.as_ref(), last_moved.as_ref());
+        if self.facts.operation().is_none() {
+            self.end(&cursor, first.as_ref(), last_moved.as_ref());
+        }
         self.references.finish()?;
         self.graph.finish()?;
-        let answer = match (last_moved, cursor.waits_on.as_slice()) {
+        let of_the_run = last_moved.filter(|_| self.facts.operation().is_none());
+        let answer = match (of_the_run, cursor.waits_on.as_slice()) {
             (Some(_), [tip]) => match tip.row {
                 Ref::New(row) => Some(row),
                 Ref::Existing(_) => None,
@@ -390,8 +405,13 @@ impl Placer<'_> {
         if let Some(row) = self.placed.get(name) {
             return Some(Source::new(*row));
         }
-        let run = self.facts.authored_by == AuthoredBy::Author && !self.written.contains(name);
-        let row = self.facts.rows.get(name).filter(|_| run);
+        let may_name = !self.written.contains(name);
+        let row = match self.facts.operation() {
+            Some(batch) => batch.surviving.get(name),
+            None if self.facts.authored_by == AuthoredBy::Author => self.facts.rows.get(name),
+            None => None,
+        };
+        let row = row.filter(|_| may_name);
         row.map(Source::standing)
     }
 

@@ -14,7 +14,7 @@ const ROUTED_SKILL: &str = "skill";
 
 /// Reads the options of a tool step.
 pub(super) fn read(fields: &Fields, facts: &Facts, models: &Models) -> Result<ToolCall, Bad> {
-    let name = name(fields)?;
+    let name = name(fields, facts)?;
     let input = input(fields)?;
     let target = target(fields, &name, facts)?;
     let timeout_ms = fields.timeout_ms()?;
@@ -36,11 +36,13 @@ pub(super) fn read(fields: &Fields, facts: &Facts, models: &Models) -> Result<To
     })
 }
 
-fn name(fields: &Fields) -> Result<String, Bad> {
+fn name(fields: &Fields, facts: &Facts) -> Result<String, Bad> {
     let name = fields.read("name", StepCode::InvalidToolName, tool_name)?;
     let name = name.ok_or_else(|| fields.bad("name", StepCode::InvalidToolName))?;
     let routed_skill = name == ROUTED_SKILL && fields.get("route").is_some();
-    if is_reserved_tool_name(&name) && !routed_skill {
+    // What an operation may name was judged by its scope.
+    let scoped = facts.operation().is_some();
+    if is_reserved_tool_name(&name) && !routed_skill && !scoped {
         return Err(fields.bad("name", StepCode::ReservedToolName));
     }
     Ok(name)
@@ -68,6 +70,10 @@ fn target(fields: &Fields, name: &str, facts: &Facts) -> Result<Option<PublicId>
     let Some(named) = fields.read("route", StepCode::InvalidToolRoute, route)? else {
         return Ok(None);
     };
+    if facts.operation().is_some() {
+        // Frozen with the scope: one that is gone by now fails the call when it starts.
+        return Ok(named);
+    }
     let refuse = |code| Err(fields.bad("route", code));
     let Some(target) = named.or(facts.default_runner) else {
         return refuse(StepCode::RunnerTargetRequired);

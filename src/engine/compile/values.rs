@@ -180,13 +180,22 @@ impl Checker<'_> {
             detached: detached.unwrap_or(false),
             lifetime,
             wake,
-            on_failure: on_failure.unwrap_or(shape.verb.default_on_failure()),
+            on_failure: on_failure.unwrap_or(self.default_on_failure(shape.verb)),
             fan_on_failure,
             visibility: visibility.unwrap_or(shape.verb.default_visibility()),
             after,
             results: fields.references("results")?,
             work,
         })
+    }
+
+    /// Programs read the failures of their calls as data; a model child has its scope's policy
+    /// written on it by now, if the scope has one (`operations.md` §5).
+    fn default_on_failure(&self, verb: Verb) -> OnFailure {
+        match verb {
+            Verb::Tool | Verb::Model if self.facts.operation().is_some() => OnFailure::Absorb,
+            verb => verb.default_on_failure(),
+        }
     }
 
     /// The first step of a run whose prompts are assembled is a model (`runs.md` §3).
@@ -251,8 +260,8 @@ impl Checker<'_> {
             multi: fields.flag("multi", StepCode::InvalidAskMulti)?,
             timeout_ms: fields.timeout_ms()?,
             holder: match self.facts.authored_by {
-                AuthoredBy::Author => Holder::Token,
-                AuthoredBy::Model | AuthoredBy::Kernel => Holder::Person,
+                AuthoredBy::Author if self.facts.operation().is_none() => Holder::Token,
+                _ => Holder::Person,
             },
         })
     }

@@ -11,6 +11,7 @@
 //! | `settle` | settling, releasing, skipping, a barrier's arithmetic |
 //! | `race` | what a settled barrier does: its snapshot, its losers, failures it takes over |
 //! | `observe` | waits: what they see, and when |
+//! | `owner` | the work of claimed calls: what ends with them, what they have not finished |
 //! | `rest` | carrying a command to rest: what starts, whether the run ends or asks for a person |
 //!
 //! Does not know: SQL, clocks (its `now` is a fact), who else is in the batch.
@@ -20,9 +21,12 @@
 //! list is first in, first out, and its order decides nothing but the order of narration (INV-10).
 
 mod observe;
+mod owner;
 mod race;
 mod rest;
 mod settle;
+
+pub(in crate::engine) use observe::envelope;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -32,7 +36,7 @@ use chrono::TimeDelta;
 use super::approval::Rules;
 use super::author::NewTask;
 use super::facts::{
-    Attention, Candidate, Edge, Host, Park, Rest, Run, Seen, Selection, Task, TaskError,
+    Attention, Candidate, Edge, Host, Operation, Park, Rest, Run, Seen, Selection, Task, TaskError,
 };
 use super::settlement::{is_candidate, is_unresolved};
 use crate::domain::event::{ApprovalFact, Event, Resolver, TaskStatusItem};
@@ -40,9 +44,10 @@ use crate::domain::hint::Hint;
 use crate::domain::idempotency::Receipt;
 use crate::domain::json::{Canonical, Value};
 use crate::domain::words::{
-    AttentionReason, EdgeState, FailureResolution, Holder, RunStatus, TaskKind, TaskStatus,
+    AttentionReason, EdgeState, FailureResolution, Holder, Lifetime, RunStatus, TaskKind,
+    TaskStatus, Wake,
 };
-use crate::domain::{TaskNo, Timestamp, UploadId};
+use crate::domain::{PublicId, TaskNo, Timestamp, UploadId};
 
 /// What a decision must see before it can go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +81,12 @@ pub enum Want {
     Observed(Vec<TaskNo>),
     /// All edges into these rows.
     Into(Vec<TaskNo>),
+    /// The open work that these calls' operations authored and did not put into the background, of
+    /// each such operation all rows, with their edges and parks.
+    Attached(Vec<TaskNo>),
+    /// These rows and everything structurally upstream of them that the same call authored, with all
+    /// outgoing edges and parks; and what the joins among them selected.
+    Upstream(Vec<TaskNo>),
 }
 
 /// A result to be stored.
@@ -157,6 +168,22 @@ pub struct Changes {
     pub failures_new: BTreeSet<TaskNo>,
     /// Rows that no longer are.
     pub failures_gone: BTreeSet<TaskNo>,
+    /// Operations that were accepted.
+    pub operations_new: BTreeSet<(TaskNo, i32)>,
+    /// Operations that were observed or released.
+    pub operations: BTreeSet<(TaskNo, i32)>,
+    /// How many more rows of an operation are open.
+    pub operations_open: BTreeMap<(TaskNo, i32), i32>,
+    /// Rows of operations that ended (-1) or are open again (1).
+    pub operations_pending: BTreeMap<TaskNo, i32>,
+    /// Captures that a sealed outcome shows, by the call that observed it.
+    pub sealed_uploads: Vec<(TaskNo, PublicId)>,
+    /// Edges that a replacement took away.
+    pub edges_gone: BTreeSet<(TaskNo, TaskNo)>,
+    /// Stored rows whose reads and dependency keys a replacement moved.
+    pub reads_moved: BTreeSet<TaskNo>,
+    /// Stored rows that were put into the background, or whose delivery changed there.
+    pub backgrounded: BTreeSet<TaskNo>,
     /// Narrated items with their numbers, in order.
     pub events: Vec<(i64, Event)>,
     /// What to tell after the commit.
@@ -175,6 +202,8 @@ impl Changes {
             && self.clocks.is_none()
             && self.tasks_new.is_empty()
             && self.results.is_empty()
+            && self.operations_new.is_empty()
+            && self.operations.is_empty()
             && self.events.is_empty()
     }
 }
@@ -230,6 +259,16 @@ pub struct Graph {
     /// Waits to be judged.
     watching: BTreeSet<TaskNo>,
     seen: BTreeMap<TaskNo, Seen>,
+    /// Operations, by their call and position.
+    operations: BTreeMap<(TaskNo, i32), Operation>,
+    /// Calls that had unfinished or unobserved work when they were loaded.
+    unfinished: BTreeSet<TaskNo>,
+    /// Calls that ended without publishing, whose attached work is not canceled yet.
+    ended: BTreeSet<TaskNo>,
+    /// Calls whose open work is loaded.
+    attached: BTreeSet<TaskNo>,
+    /// Rows whose upstream is loaded.
+    upstream: BTreeSet<TaskNo>,
     /// By how much the clocks of parks that are loaded later were moved in this transaction.
     clocks_later_us: i64,
 }
@@ -345,6 +384,11 @@ impl Graph {
             moved: Vec::new(),
             watching: BTreeSet::new(),
             seen: BTreeMap::new(),
+            operations: BTreeMap::new(),
+            unfinished: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            attached: BTreeSet::new(),
+            upstream: BTreeSet::new(),
             clocks_later_us: 0,
         }
     }
@@ -535,6 +579,20 @@ impl Graph {
         let before = Class::of(task);
         change(task);
         let after = Class::of(task);
+        if let (Some(owner), Some(operation)) = (task.owner, task.operation)
+            && before.open != after.open
+        {
+            let more = after.open - before.open;
+            *self
+                .changes
+                .operations_open
+                .entry((owner, operation))
+                .or_default() += more;
+            *self.changes.operations_pending.entry(no).or_default() += more;
+            if more > 0 {
+                self.unfinished.insert(owner);
+            }
+        }
         let counts = &mut self.run.counts;
         counts.open += after.open - before.open;
         counts.ready += after.ready - before.ready;
@@ -705,6 +763,39 @@ impl Graph {
                 edges.insert(at, edge);
             }
             None => drop(self.hung.insert((edge.from, edge.to), edge)),
+        }
+    }
+
+    /// A row of a call's work is delivered as that says from now on, and its call waits for it no more.
+    pub fn put_into_background(&mut self, no: TaskNo, lifetime: Lifetime, wake: Wake) {
+        self.write(no, |task| {
+            task.background = true;
+            task.detached = true;
+            task.lifetime = lifetime;
+            task.wake = wake;
+        });
+        self.changes.backgrounded.insert(no);
+    }
+
+    /// A stored row's reads and dependency keys were moved.
+    pub fn reads_moved(&mut self, no: TaskNo) {
+        self.changes.reads_moved.insert(no);
+    }
+
+    /// Takes away an edge to a row that has not started; its countdown is the caller's to set.
+    pub fn unhang(&mut self, from: TaskNo, to: TaskNo) {
+        if let Some(edges) = self.edges.get_mut(&from)
+            && let Some(at) = edge_at(edges, to)
+        {
+            edges.remove(at);
+        }
+        self.hung.remove(&(from, to));
+        if let Some(into) = self.into.get_mut(&to) {
+            into.remove(&from);
+        }
+        self.changes.edges.remove(&(from, to));
+        if !self.changes.edges_new.remove(&(from, to)) {
+            self.changes.edges_gone.insert((from, to));
         }
     }
 

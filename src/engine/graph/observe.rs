@@ -7,7 +7,7 @@ use crate::domain::payload::cut;
 use crate::domain::words::{Holder, TaskKind, TaskStatus};
 use crate::domain::{PublicId, TaskNo};
 use crate::engine::expire;
-use crate::engine::facts::{Seen, Task};
+use crate::engine::facts::{Seen, Selection, Task};
 
 /// How much of a call's input its reader is shown.
 const CALL_BYTES: usize = 200;
@@ -122,6 +122,16 @@ impl Graph {
         Ok(rows.into_iter().map(|no| self.seen_now(no)).collect())
     }
 
+    /// A loaded row's bodies, those of this transaction first.
+    pub(in crate::engine) fn seen_of(&self, no: TaskNo) -> Seen {
+        self.seen_now(no).1
+    }
+
+    /// What a loaded race or join selected.
+    pub(in crate::engine) fn selection_of(&self, no: TaskNo) -> Option<&Selection> {
+        self.selections.get(&no)
+    }
+
     /// A row with its bodies, those of this transaction first.
     fn seen_now(&self, no: TaskNo) -> (Task, Seen) {
         let task = self.loaded(no).clone();
@@ -154,7 +164,7 @@ fn text_of(content: &Value) -> String {
 }
 
 /// One result as an observation carries it (`operations.md` §6).
-fn envelope(run: PublicId, task: &Task, seen: &Seen) -> Value {
+pub(in crate::engine) fn envelope(run: PublicId, task: &Task, seen: &Seen) -> Value {
     let content = value(seen.content.as_ref());
     let structured = value(seen.structured.as_ref());
     let error = task.error.as_ref().map_or(Value::Null, |e| {

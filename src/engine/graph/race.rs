@@ -23,9 +23,13 @@ impl Graph {
             .iter()
             .copied()
             .filter(|no| !self.arms.contains(no) && !self.changes.tasks_new.contains_key(no))
+            .filter(|no| !is_operations(self.loaded(*no)))
             .collect();
         if !unseen.is_empty() {
             return Some(Want::Arms(unseen));
+        }
+        if let Some(want) = self.unseen_of_joins() {
+            return Some(want);
         }
         // Every snapshot of one settle is taken before any of its losers are walked.
         // An inner one is placed, and so numbered, before the one around it: what it selected is known.
@@ -43,12 +47,7 @@ impl Graph {
         // lives in the branch of one may be lost with another's.
         if self.walk_due {
             let lost = self.losers();
-            let held = lost.iter().copied().filter(|no| {
-                self.parks.contains_key(no)
-                    && !self.locked_parks.contains(no)
-                    && !self.changes.parks_new.contains(no)
-            });
-            let held: Vec<TaskNo> = held.collect();
+            let held = self.unlocked_parks(&lost);
             if !held.is_empty() {
                 return Some(Want::Parks(held));
             }
@@ -61,7 +60,25 @@ impl Graph {
         None
     }
 
+    /// What must be seen of joins of operations: their sources, and what stands before those.
+    fn unseen_of_joins(&self) -> Option<Want> {
+        let joins = self.barriers.iter().copied();
+        let joins = joins.filter(|no| is_operations(self.loaded(*no)));
+        let joins: Vec<TaskNo> = joins.collect();
+        let unread = joins.iter().copied();
+        let unread: Vec<TaskNo> = unread.filter(|no| !self.into.contains_key(no)).collect();
+        if !unread.is_empty() {
+            return Some(Want::Into(unread));
+        }
+        let sources = joins.iter().flat_map(|no| self.tails_of(*no));
+        let unseen: BTreeSet<TaskNo> = sources.filter(|no| !self.has_upstream(*no)).collect();
+        (!unseen.is_empty()).then(|| Want::Upstream(unseen.into_iter().collect()))
+    }
+
     fn take_snapshot(&mut self, no: TaskNo) {
+        if is_operations(self.loaded(no)) {
+            return self.take_join(no);
+        }
         let tails: Vec<TaskNo> = self.tails_by_edges(no);
         let mut outcomes = Object::new();
         let mut winners = Vec::new();
@@ -81,6 +98,52 @@ impl Graph {
                 None => selected.push(key),
             }
         }
+        self.keep_snapshot(no, outcomes, selected);
+    }
+
+    /// The snapshot of a join of operations (`operations.md` §7): its sources in the order of their
+    /// ends, those that count, a nested join replaced by its results.
+    fn take_join(&mut self, no: TaskNo) {
+        let join = self.loaded(no);
+        let mode = join.join.map(|j| j.mode);
+        let mut sources: Vec<(i32, Vec<TaskNo>)> = vec![(0, Vec::new()); join.sources.len()];
+        let mut outcomes = Object::new();
+        for tail in self.tails_by_edges(no) {
+            let row = self.loaded(tail);
+            let at = self.edge(tail, no).and_then(|edge| edge.source);
+            let at = at.and_then(|at| sources.get_mut(usize::try_from(at).ok()?));
+            if let Some((ended, rows)) = at {
+                let end = row.settle_seq.filter(|_| row.status.is_terminal());
+                *ended = (*ended).max(end.unwrap_or(i32::MAX));
+                rows.push(tail);
+            }
+            outcomes.insert(row.key.as_str().to_owned(), word_of(row).into());
+        }
+        let succeeded = |rows: &[TaskNo]| {
+            let mut rows = rows.iter().map(|no| self.loaded(*no));
+            rows.all(|t| t.status == TaskStatus::Completed)
+        };
+        // Ties go by acceptance, the order of the sources.
+        sources.retain(|(_, rows)| mode == Some(JoinMode::All) || succeeded(rows));
+        sources.sort_by_key(|(ended, _)| *ended);
+        let mut selected: Vec<TaskKey> = Vec::new();
+        for row in sources.into_iter().flat_map(|(_, rows)| rows) {
+            let row = self.loaded(row);
+            let nested = is_operations(row) && row.status != TaskStatus::Canceled;
+            match self.selections.get(&row.no).filter(|_| nested) {
+                Some(inner) => {
+                    selected.extend(inner.selected.iter().cloned());
+                    if row.status != TaskStatus::Completed {
+                        selected.push(row.key.clone());
+                    }
+                }
+                None => selected.push(row.key.clone()),
+            }
+        }
+        self.keep_snapshot(no, outcomes, selected);
+    }
+
+    fn keep_snapshot(&mut self, no: TaskNo, outcomes: Object, selected: Vec<TaskKey>) {
         let barrier = self.loaded(no);
         let joined = match barrier.join {
             Some(join) if join.mode == JoinMode::Quorum => Value::from(i64::from(join.k)),
@@ -113,6 +176,16 @@ impl Graph {
         let mut tails: Vec<(i32, TaskNo)> = tails.map(|e| (e.ordinal, e.from)).collect();
         tails.sort_unstable();
         tails.into_iter().map(|(_, from)| from).collect()
+    }
+
+    /// Whether the row ends with that race once nothing waits for it: one of its arms, or, before a
+    /// join of operations, attached work of the same call.
+    fn is_of_race(&self, task: &Task, race: TaskNo) -> bool {
+        let join = self.loaded(race);
+        if is_operations(join) {
+            return task.owner == join.owner && !task.background;
+        }
+        self.is_in_arms(task, race)
     }
 
     /// Whether the row was placed in an arm of that race, at any depth.
@@ -176,7 +249,7 @@ impl Graph {
         let mut todo = vec![race];
         while let Some(no) = todo.pop() {
             for tail in into.get(&no).into_iter().flatten() {
-                if self.is_in_arms(self.loaded(*tail), race) && seen.insert(*tail) {
+                if self.is_of_race(self.loaded(*tail), race) && seen.insert(*tail) {
                     todo.push(*tail);
                 }
             }
@@ -255,6 +328,11 @@ impl Graph {
         let consumers = waiting.map(|e| self.loaded(e.to));
         settled && consumers.into_iter().all(|c| c.status.is_terminal())
     }
+}
+
+/// Whether a row joins operations rather than the members of a group.
+fn is_operations(task: &Task) -> bool {
+    !task.sources.is_empty()
 }
 
 /// A source's word in a snapshot: its status, or what became of its failure.

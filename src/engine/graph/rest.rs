@@ -26,6 +26,9 @@ impl Graph {
             if let Some(want) = self.end_races() {
                 return Some(want);
             }
+            if let Some(want) = self.end_attached() {
+                return Some(want);
+            }
             if !self.released.is_empty() {
                 continue;
             }

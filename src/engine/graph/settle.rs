@@ -7,7 +7,7 @@ use super::{Class, Graph, NewResult, Outcome, Want};
 use crate::domain::hint::Hint;
 use crate::domain::words::{EdgeState, JoinMode, OnFailure, TaskKind, TaskStatus};
 use crate::domain::{PublicId, TaskNo};
-use crate::engine::facts::{Claim, Edge, Join, Park, Task};
+use crate::engine::facts::{Claim, Edge, Join, Park, Source, Task};
 use crate::engine::settlement::{Settlement, settlement};
 
 impl Graph {
@@ -82,6 +82,9 @@ impl Graph {
         self.narrate_task(no);
         self.released.push_back(no);
         self.granted.remove(&no);
+        if self.loaded(no).trace_end > 0 && status != TaskStatus::Completed {
+            self.ended.insert(no);
+        }
         if self.run.counts.waits > 0 {
             self.moved.push(no);
         }
@@ -157,12 +160,25 @@ impl Graph {
     fn release(&mut self, no: TaskNo) {
         let meaning = settlement(self.loaded(no));
         if meaning == Settlement::Pending {
-            return; // a halt failure keeps its edges open
+            // A halt failure keeps its edges open, but for joins that want every source ended.
+            return self.count_ended(no);
         }
         let edges = self.edges.get(&no).map_or(&[][..], Vec::as_slice);
         let open = edges.iter().filter(|e| e.state == EdgeState::Open);
         for edge in open.copied().collect::<Vec<_>>() {
             self.close(edge, meaning);
+        }
+    }
+
+    /// An operation's `all` join counts a failure that nobody decided about (`engine.md` §5).
+    fn count_ended(&mut self, no: TaskNo) {
+        let edges = self.edges_of(no).iter();
+        let open = edges.filter(|e| e.state == EdgeState::Open && e.source.is_some());
+        for edge in open.copied().collect::<Vec<_>>() {
+            let mode = self.loaded(edge.to).join.map(|j| j.mode);
+            if mode == Some(JoinMode::All) {
+                self.close(edge, Settlement::Resolved);
+            }
         }
     }
 
@@ -177,7 +193,7 @@ impl Graph {
         self.write(edge.to, |head| head.remaining -= 1);
         let head = self.loaded(edge.to);
         if head.kind == TaskKind::Join {
-            self.count(edge.to, meaning);
+            self.count(edge, meaning);
         } else if skips && head.status.is_unstarted() {
             self.settle(edge.to, TaskStatus::Skipped, Outcome::default());
         } else if Class::of(head).ready + Class::of(head).rounds > 0 {
@@ -188,16 +204,28 @@ impl Graph {
     // ---------------------------------------------------------------- barriers
 
     /// One source of a barrier is no longer pending; a barrier that has settled counts no more.
-    fn count(&mut self, no: TaskNo, meaning: Settlement) {
+    fn count(&mut self, edge: Edge, meaning: Settlement) {
+        let no = edge.to;
         if self.loaded(no).status != TaskStatus::Queued {
             return;
         }
+        let success = meaning == Settlement::Success;
         self.write(no, |task| {
-            if let Some(join) = &mut task.join {
+            let Some(join) = &mut task.join else { return };
+            let ended = match edge.source.and_then(|at| source(&mut task.sources, at)) {
+                None => Some(success),
+                Some(source) => end_result(source, join.mode, success),
+            };
+            if let Some(success) = ended {
                 join.pending -= 1;
-                join.successes += i32::from(meaning == Settlement::Success);
+                join.successes += i32::from(success);
             }
         });
+        self.settle_decided(no);
+    }
+
+    /// Settles a barrier whose arithmetic has a verdict.
+    pub(in crate::engine) fn settle_decided(&mut self, no: TaskNo) {
         let Some(join) = self.loaded(no).join else {
             return;
         };
@@ -211,12 +239,15 @@ impl Graph {
     }
 
     /// A source of a barrier is pending again; only a barrier that is still open counts it.
-    fn count_back(&mut self, no: TaskNo) {
-        if self.loaded(no).status == TaskStatus::Queued {
-            self.write(no, |task| {
-                if let Some(join) = &mut task.join {
-                    join.pending += 1;
-                }
+    fn count_back(&mut self, edge: Edge) {
+        if self.loaded(edge.to).status == TaskStatus::Queued {
+            self.write(edge.to, |task| {
+                let Some(join) = &mut task.join else { return };
+                let pending = match edge.source.and_then(|at| source(&mut task.sources, at)) {
+                    None => true,
+                    Some(source) => reopen_result(source, join.mode),
+                };
+                join.pending += i32::from(pending);
             });
         }
     }
@@ -283,7 +314,7 @@ impl Graph {
         self.set_edge(edge.from, edge.to, EdgeState::Open);
         self.write(edge.to, |head| head.remaining += 1);
         if self.loaded(edge.to).kind == TaskKind::Join {
-            self.count_back(edge.to);
+            self.count_back(edge);
         }
     }
 
@@ -304,6 +335,15 @@ impl Graph {
     pub(in crate::engine) fn tails_of(&self, no: TaskNo) -> impl Iterator<Item = TaskNo> + '_ {
         let into = self.into.get(&no);
         into.into_iter().flat_map(|tails| tails.keys().copied())
+    }
+
+    /// The same with what the edges have come to.
+    pub(in crate::engine) fn tails_with_states(
+        &self,
+        no: TaskNo,
+    ) -> impl Iterator<Item = (TaskNo, EdgeState)> + '_ {
+        let into = self.into.get(&no);
+        into.into_iter().flatten().map(|(no, state)| (*no, *state))
     }
 
     /// A terminal row becomes a new, unstarted generation (`engine.md` §3).
@@ -335,6 +375,35 @@ impl Graph {
             self.set_run_status(RunStatus::Running);
         }
     }
+}
+
+fn source(sources: &mut [Source], at: i32) -> Option<&mut Source> {
+    sources.get_mut(usize::try_from(at).ok()?)
+}
+
+/// One more result of a source ended; whether that decides the source, and how. Under `all` a source
+/// is decided once all its results ended; else with its first failure or its last success.
+fn end_result(source: &mut Source, mode: JoinMode, success: bool) -> Option<bool> {
+    source.open -= 1;
+    let had_failed = source.failed > 0;
+    source.failed += i32::from(!success);
+    match mode {
+        JoinMode::All => (source.open == 0).then_some(source.failed == 0),
+        _ if had_failed => None,
+        _ if !success => Some(false),
+        _ => (source.open == 0).then_some(true),
+    }
+}
+
+/// A failed result of a source is pending again; whether the source is, with it.
+fn reopen_result(source: &mut Source, mode: JoinMode) -> bool {
+    let was_decided = match mode {
+        JoinMode::All => source.open == 0,
+        _ => source.failed == 1,
+    };
+    source.open += 1;
+    source.failed -= 1;
+    was_decided
 }
 
 /// What the arithmetic says: nothing yet, success, or a failure's word.

@@ -135,6 +135,7 @@ fn captures(payload: &Submission, by: ExecutorId) -> Vec<Capture> {
     let captures = links.iter().map(|link| Capture {
         id: UploadId(i64::try_from(link.upload.0.as_u128() & 0xffff).unwrap_or(0)),
         public_id: link.upload,
+        sealed: false,
         creator: if link.upload.0.as_u128() & 1 == 1 {
             Some(by)
         } else {
@@ -395,10 +396,13 @@ impl Appending {
             resolves: resolves.collect(),
             by: somebody(),
         };
-        let runners = envelopes::runners(fleet);
+        let runners = append::Runners {
+            ids: envelopes::runners(fleet),
+            ..append::Runners::default()
+        };
         let mut door = Facts::create(crate::domain::steps::PromptMechanism::Raw);
         if let Some(envelope) = &self.envelope {
-            envelopes::routes(&mut door, envelope, &runners);
+            envelopes::routes(&mut door, envelope, &runners.ids);
         }
         let mut mint = Mint::seeded(self.seed);
         let graph = &mut locked.graph;

@@ -490,6 +490,9 @@ impl Db {
                     locked.graph.put_failures(self.world.failures.clone());
                 }
             }
+            // The simulated runners author no work.
+            Want::Attached(nos) => locked.graph.put_attached(nos),
+            Want::Upstream(nos) => locked.graph.put_upstream(nos),
             Want::Into(nos) => {
                 let nos: BTreeSet<TaskNo> = nos.iter().copied().collect();
                 self.put_into(locked, &nos.into_iter().collect::<Vec<_>>());

@@ -41,6 +41,7 @@ fn world(rows: usize, edges: impl Iterator<Item = (usize, usize)>) -> World {
             to: number(to),
             ordinal: head.remaining,
             structural: true,
+            source: None,
             state: EdgeState::Open,
         });
         head.remaining += 1;

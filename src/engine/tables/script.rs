@@ -32,8 +32,8 @@ use crate::domain::hint::Hint;
 use crate::domain::json::{Value, parse};
 use crate::domain::time::plus_ms;
 use crate::domain::words::{
-    ApprovalMode, AssignmentScope, AuthoredBy, EdgeState, ExecutorKind, ExecutorStatus, Lifetime,
-    ParkKind, Role, RunStatus, TaskKind, TaskStatus, Visibility, Wake,
+    ApprovalMode, AssignmentScope, AuthoredBy, EdgeState, ExecutorKind, ExecutorStatus, ParkKind,
+    Role, RunStatus, TaskKind, TaskStatus, Visibility,
 };
 use crate::domain::{ExecutorId, TaskKey, TaskNo, Timestamp};
 use crate::engine::approval::Rules;
@@ -294,6 +294,7 @@ impl Play {
             to,
             ordinal,
             structural,
+            source: None,
             state: EdgeState::Open,
         });
     }
@@ -724,43 +725,13 @@ fn count(n: usize) -> i32 {
 /// A queued row of that kind with its kind's defaults.
 pub(in crate::engine) fn blank(no: TaskNo, key: &str, kind: TaskKind) -> Task {
     Task {
-        no,
-        key: TaskKey::trusted(key.to_owned()),
-        kind,
-        status: TaskStatus::Queued,
-        generation: 0,
-        authored_by: AuthoredBy::Author,
-        mark: None,
-        detached: false,
-        lifetime: Lifetime::Conversation,
-        wake: Wake::Auto,
-        on_failure: kind.default_on_failure(),
-        fan_on_failure: None,
         visibility: Visibility::Collapsed,
-        barrier: None,
-        lineage: no,
-        tip: no,
-        input_from: Vec::new(),
-        result_from: Vec::new(),
-        after_keys: Vec::new(),
-        remaining: 0,
-        tool_name: None,
-        timeout_ms: None,
-        target: None,
-        holder: None,
-        resolution_digest: None,
-        observes: None,
-        join: None,
-        addressed: None,
-        approval: None,
-        started_at: None,
-        claim: None,
-        failure_resolution: None,
-        error: None,
-        is_error: false,
-        race_absorbed: false,
-        settle_seq: None,
-        completed_at: None,
+        ..crate::engine::author::blank(
+            no,
+            TaskKey::trusted(key.to_owned()),
+            kind,
+            AuthoredBy::Author,
+        )
     }
 }
 

@@ -31,6 +31,7 @@ fn two_calls() -> Db {
             to: TaskNo(2),
             ordinal: 0,
             structural: true,
+            source: None,
             state: EdgeState::Open,
         }],
         parks: Vec::new(),

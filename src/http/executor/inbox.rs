@@ -139,7 +139,7 @@ async fn claim_many(
 }
 
 /// An optional integer member within a range; `1.0` is none.
-fn integer(
+pub(super) fn integer(
     body: &Object,
     name: &'static str,
     default: i64,

@@ -8,12 +8,14 @@ mod attachments;
 mod bootstrap;
 mod commit;
 mod inbox;
+mod operations;
 mod progress;
 mod uploads;
 
 /// The bounds of what these doors take.
 pub mod limits {
     pub use super::inbox::{CLAIMS, PAGE, WAIT_MS};
+    pub use super::operations::{LAST_POSITION, TRACE_PAGE};
 }
 
 use axum::Router;
@@ -27,6 +29,7 @@ pub fn routes() -> Router<App> {
         .merge(announcement::routes())
         .merge(inbox::routes())
         .merge(commit::routes())
+        .merge(operations::routes())
         .merge(uploads::routes())
         .merge(attachments::routes())
         .merge(progress::routes())

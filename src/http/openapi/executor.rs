@@ -7,8 +7,8 @@ use super::schema::{flag, integer, list, nullable, object, of, text, with};
 use crate::commands::upload;
 use crate::domain::announcement;
 use crate::domain::idempotency::KEY_BYTES;
-use crate::domain::{progress, refusal};
-use crate::http::executor::limits::{CLAIMS, PAGE, WAIT_MS};
+use crate::domain::{operation, progress, refusal};
+use crate::http::executor::limits::{CLAIMS, LAST_POSITION, PAGE, TRACE_PAGE, WAIT_MS};
 
 macro_rules! row {
     ($rest:literal) => {
@@ -165,6 +165,86 @@ fn files() -> Vec<Operation> {
     ]
 }
 
+/// A claimed call's operations (`operations.md`).
+fn child_work() -> Vec<Operation> {
+    let event = json!({"type": "object", "required": ["type", "position", "key"], "properties": {
+        "type": {"enum": ["operation", "observation"]}, "position": integer(1, LAST_POSITION), "key": text(),
+        "request": {"type": "object"}, "receipt": {"type": "object"}, "refusal": {"type": "object"},
+        "outcome": {"type": "object"}}});
+    let position = integer(0, LAST_POSITION);
+    let trace = object([
+        ("context", json!({"type": "object"})),
+        ("trace", list(event.clone())),
+        ("position", position.clone()),
+        ("next_after", nullable(position.clone())),
+    ]);
+    let operation = object([
+        ("key", text()),
+        ("request", json!({"type": "object", "required": ["kind"]})),
+    ]);
+    let accept = object([("claim_token", text()), ("operation", operation)]);
+    let observe = object([
+        ("claim_token", text()),
+        ("after", position.clone()),
+        ("wait_ms?", nullable(wait())),
+    ]);
+    let example = json!({"claim_token": "…", "operation": {"key": "op_0",
+        "request": {"kind": "tool", "name": "read_file", "input": {"path": "README.md"}}}});
+    let answer = object([("operation", event.clone())]);
+    let missing = [(400, "parameter_missing"), (400, "parameter_invalid")];
+    vec![
+        door(
+            "get",
+            row!("/operations"),
+            "readTrace",
+            "What a claimed call accepted and observed, in order",
+        )
+        .claim_token()
+        .query(
+            "after",
+            position.clone(),
+            "The position behind which the page begins.",
+        )
+        .query(
+            "limit",
+            with(integer(1, TRACE_PAGE.0), "default", TRACE_PAGE.1),
+            "The most events of a page.",
+        )
+        .answers(200, "A page.", object([("operations", trace)]))
+        .refuses::<refusal::Trace>(),
+        door(
+            "post",
+            row!("/operations"),
+            "acceptOperation",
+            "Starts, changes or joins child work of a claimed call",
+        )
+        .json(accept, true, example)
+        .answers(
+            201,
+            "Recorded: carried out, or refused inside.",
+            answer.clone(),
+        )
+        .answers(200, "Recorded before, under the same key.", answer)
+        .refuses_by(&missing)
+        .refuses::<operation::Malformed>()
+        .refuses::<refusal::Accept>(),
+        door(
+            "post",
+            row!("/observation"),
+            "observeOperation",
+            "The next outcome of a claimed call's work",
+        )
+        .json(observe, true, json!({"claim_token": "…", "after": 1}))
+        .answers(
+            200,
+            "The outcome, or none yet.",
+            object([("observation", nullable(event)), ("position", position)]),
+        )
+        .refuses_by(&missing)
+        .refuses::<refusal::Observe>(),
+    ]
+}
+
 pub(super) fn operations() -> Vec<Operation> {
     let profile = json!({"kind": "read_only", "destructive": false, "effect_scope": "closed",
         "idempotency": "intrinsic", "reconciliation": "none"});
@@ -202,5 +282,5 @@ pub(super) fn operations() -> Vec<Operation> {
         .refuses::<progress::Refusal>()
         .refuses::<refusal::ReadClaim>(),
     ];
-    [own, inbox(), files()].concat()
+    [own, inbox(), child_work(), files()].concat()
 }

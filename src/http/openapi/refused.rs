@@ -9,7 +9,7 @@ use crate::domain::announcement::Refused as Announce;
 use crate::domain::json::Unstorable;
 use crate::domain::refusal::{self, Provision};
 use crate::domain::steps::{StepCode, StepError};
-use crate::domain::{TaskKey, payload, progress, steps};
+use crate::domain::{TaskKey, operation, payload, progress, steps};
 use crate::http::ApiError;
 use crate::http::refusals::Refused;
 
@@ -54,7 +54,10 @@ listed!(
     Cancel,
     AnswerAsk,
     DefaultRunner,
-    Retry
+    Retry,
+    Trace,
+    Accept,
+    Observe
 );
 
 /// One value of each variant; what `match` does not find named here does not compile.
@@ -81,6 +84,12 @@ impl Every for refusal::Extend {
             NotClaimant (),
             ExtensionTooLong { bound_ms: 0 },
         }))
+    }
+}
+
+impl Every for operation::Malformed {
+    fn every() -> Vec<Code> {
+        codes(Self::ALL.iter().copied())
     }
 }
 

@@ -4,18 +4,20 @@
 //! Invariant: every statement states how many rows it must meet; another number aborts the
 //! transaction in the server (`nexus_expect`), so a COMMIT sent behind it commits nothing.
 
+mod operations;
 pub mod statements;
 
 use uuid::Uuid;
 
+use self::operations::Operations;
 use self::statements::{
     CLOCKS, EDGES, EVENTS, FAILURES_GONE, FAILURES_NEW, PARKS_EARLIER, PARKS_GONE, PARKS_LATER,
     PARKS_NEW, RECEIPTS, RECEIPTS_EXPIRED, RESULTS, RUNS, TASKS, UPLOADS_BOUND, WAITS_GONE,
     WAITS_NEW,
 };
-use super::Error;
 use super::births::Births;
 use super::tx::Batch;
+use super::{Error, rows};
 use crate::domain::json::Value;
 use crate::domain::words::RunStatus;
 use crate::domain::{TaskNo, Timestamp};
@@ -70,6 +72,9 @@ columns!(TaskColumns {
     decided_by: Option<Uuid>,
     join_successes: Option<i32>,
     join_pending: Option<i32>,
+    taken_over: bool,
+    trace_end: i32,
+    join_sources: Option<String>,
 });
 
 columns!(WaitColumns { observes: i32 });
@@ -161,6 +166,7 @@ columns!(RunColumns {
 #[derive(Default)]
 pub(super) struct Applied {
     births: Births,
+    operations: Operations,
     receipts: ReceiptColumns,
     tasks: TaskColumns,
     edges: EdgeColumns,
@@ -228,6 +234,7 @@ impl Applied {
             self.edges.to.push(to.0);
             self.edges.state.push(edge.state.as_str());
         }
+        self.operations.take(graph)?;
         self.parks(graph)?;
         for result in &changes.results {
             let columns = &mut self.results;
@@ -315,6 +322,9 @@ impl Applied {
         columns.decided_by.push(decided_by.map(|id| id.0));
         columns.join_successes.push(task.join.map(|j| j.successes));
         columns.join_pending.push(task.join.map(|j| j.pending));
+        columns.taken_over.push(task.taken_over);
+        columns.trace_end.push(task.trace_end);
+        columns.join_sources.push(rows::sources_text(&task.sources));
     }
 
     /// A park of an observation has a row in `waits` for as long as it stands.
@@ -433,6 +443,7 @@ impl Applied {
         }
         self.births.fill(batch);
         self.fill_tasks(batch);
+        self.operations.fill(batch);
         self.fill_parks(batch);
         self.fill_bodies(batch);
         self.fill_runs(batch);
@@ -468,6 +479,9 @@ impl Applied {
                     &c.decided_by,
                     &c.join_successes,
                     &c.join_pending,
+                    &c.taken_over,
+                    &c.trace_end,
+                    &c.join_sources,
                     &c.at.count,
                 ],
             );

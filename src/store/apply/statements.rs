@@ -30,7 +30,8 @@ pub(super) static TASKS: Sql = Sql::new(
             approval_origin = v.approval_origin, approval_decided_at = v.approval_decided_at,
             approval_decided_by = (SELECT m.member_id FROM members m
                 WHERE m.account_id = v.account_id AND m.public_id = v.approval_decided_by),
-            join_successes = v.join_successes, join_pending = v.join_pending,
+            join_successes = v.join_successes, join_pending = v.join_pending, taken_over = v.taken_over,
+            trace_end = v.trace_end, join_sources = v.join_sources::int[],
             started_at = v.started_at, claimed_by_id = v.claimed_by_id, claimed_at = v.claimed_at,
             claim_digest = v.claim_digest, failure_resolution = v.failure_resolution, error_key = v.error_key,
             error_detail = v.error_detail, is_error = v.is_error, race_absorbed = v.race_absorbed,
@@ -38,22 +39,23 @@ pub(super) static TASKS: Sql = Sql::new(
            FROM (SELECT v.*, x.place FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::int[], $6::int[], $7::text[], $8::bigint[],
                 $9::text[], $10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::timestamptz[], $14::bytea[],
                 $15::text[], $16::text[], $17::text[], $18::boolean[], $19::boolean[], $20::int[], $21::timestamptz[],
-                $22::uuid[], $23::int[], $24::int[])
+                $22::uuid[], $23::int[], $24::int[], $25::boolean[], $26::int[], $27::text[])
              AS v(account_id, run_id, task_no, status, generation, remaining, addressed_role, addressed_executor_id,
                 approval_origin, approval_decided_at, started_at, claimed_by_id, claimed_at, claim_digest,
                 failure_resolution, error_key, error_detail, is_error, race_absorbed, settle_seq, completed_at,
-                approval_decided_by, join_successes, join_pending)
+                approval_decided_by, join_successes, join_pending, taken_over, trace_end, join_sources)
              CROSS JOIN LATERAL (SELECT x.ctid AS place FROM tasks x WHERE x.account_id = v.account_id AND x.run_id = v.run_id
                 AND x.task_no >= v.task_no AND x.task_no <= v.task_no ORDER BY x.task_no OFFSET 0) x) v
           WHERE t.ctid = v.place",
-        expected!("$25", "tasks")
+        expected!("$28", "tasks")
     ),
     &[
         Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY,
         Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::TIMESTAMPTZ_ARRAY,
         Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::BYTEA_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY,
         Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::BOOL_ARRAY, Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY,
-        Type::UUID_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8,
+        Type::UUID_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::BOOL_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY,
+        Type::INT8,
     ],
 );
 
@@ -70,6 +72,143 @@ pub(super) static EDGES: Sql = Sql::new(
         expected!("$6", "edges")
     ),
     &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT8],
+);
+
+/// Edges that a replacement took away.
+pub(super) static EDGES_GONE: Sql = Sql::new(
+    "apply.edges_gone",
+    concat!(
+        "WITH u AS (DELETE FROM edges e WHERE e.ctid = ANY (ARRAY(
+            SELECT x.ctid FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[]) AS v(account_id, run_id, from_no, to_no)
+             CROSS JOIN LATERAL (SELECT x.ctid FROM edges x WHERE x.account_id = v.account_id AND x.run_id = v.run_id
+                AND x.from_no >= v.from_no AND x.from_no <= v.from_no AND x.to_no >= v.to_no AND x.to_no <= v.to_no
+              ORDER BY x.from_no, x.to_no OFFSET 0) x))",
+        expected!("$5", "edges taken away")
+    ),
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8],
+);
+
+/// Rows that wait for others and read others since a replacement.
+pub(super) static READS_MOVED: Sql = Sql::new(
+    "apply.reads_moved",
+    concat!(
+        "WITH u AS (UPDATE tasks t SET after_keys = v.after_keys::text[], input_from = v.input_from::int[],
+            result_from = v.result_from::int[]
+           FROM (SELECT v.*, x.place FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::text[], $6::text[])
+                 AS v(account_id, run_id, task_no, after_keys, input_from, result_from)
+             CROSS JOIN LATERAL (SELECT x.ctid AS place FROM tasks x WHERE x.account_id = v.account_id AND x.run_id = v.run_id
+                AND x.task_no >= v.task_no AND x.task_no <= v.task_no ORDER BY x.task_no OFFSET 0) x) v
+          WHERE t.ctid = v.place",
+        expected!("$7", "reads moved")
+    ),
+    &[
+        Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY,
+        Type::INT8,
+    ],
+);
+
+/// Rows that were put into the background.
+pub(super) static BACKGROUNDED: Sql = Sql::new(
+    "apply.backgrounded",
+    concat!(
+        "WITH u AS (UPDATE tasks t SET background = true, detached = true, lifetime = v.lifetime, wake = v.wake
+           FROM (SELECT v.*, x.place FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::text[])
+                 AS v(account_id, run_id, task_no, lifetime, wake)
+             CROSS JOIN LATERAL (SELECT x.ctid AS place FROM tasks x WHERE x.account_id = v.account_id AND x.run_id = v.run_id
+                AND x.task_no >= v.task_no AND x.task_no <= v.task_no ORDER BY x.task_no OFFSET 0) x) v
+          WHERE t.ctid = v.place",
+        expected!("$6", "rows put into the background")
+    ),
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::INT8],
+);
+
+/// How many rows of operations that stood before are open.
+pub(super) static OPERATIONS_OPEN: Sql = Sql::new(
+    "apply.operations_open",
+    concat!(
+        "WITH u AS (UPDATE task_operations o SET n_open = o.n_open + v.more
+           FROM (SELECT v.*, x.place FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::int[])
+                 AS v(account_id, run_id, parent_no, position, more)
+             CROSS JOIN LATERAL (SELECT x.ctid AS place FROM task_operations x WHERE x.account_id = v.account_id
+                AND x.run_id = v.run_id AND x.parent_no = v.parent_no AND x.position = v.position OFFSET 0) x) v
+          WHERE o.ctid = v.place",
+        expected!("$6", "operations counted")
+    ),
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8],
+);
+
+/// How many of the rows that operations report are open: by the rows that ended, or are open again.
+/// Before new operations are inserted, which come with what they report.
+pub(super) static OPERATIONS_PENDING: Sql = Sql::new(
+    "apply.operations_pending",
+    "UPDATE task_operations o SET n_pending = o.n_pending + v.more
+       FROM (SELECT x.account_id, x.run_id, x.parent_no, x.position, sum(v.more)::int AS more
+               FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[]) AS v(account_id, run_id, task_no, more)
+              CROSS JOIN LATERAL (SELECT * FROM task_operation_results x WHERE x.account_id = v.account_id
+                                     AND x.run_id = v.run_id AND x.task_no = v.task_no OFFSET 0) x
+              GROUP BY 1, 2, 3, 4) v
+      WHERE o.account_id = v.account_id AND o.run_id = v.run_id AND o.parent_no = v.parent_no AND o.position = v.position",
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY],
+);
+
+pub(super) static OPERATIONS_NEW: Sql = Sql::new(
+    "apply.operations_new",
+    "INSERT INTO task_operations (account_id, run_id, parent_no, position, operation_key, kind, request, request_digest,
+            receipt, refusal, background, released_position, observed_position, outcome, n_open, n_pending, accepted_at,
+            observed_at)
+     SELECT v.*, CASE WHEN v.observed_position IS NOT NULL THEN v.accepted_at END
+       FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::text[], $6::text[], $7::text[], $8::bytea[],
+            $9::text[], $10::text[], $11::boolean[], $12::int[], $13::int[], $14::text[], $15::int[], $16::int[],
+            $17::timestamptz[])
+         AS v(account_id, run_id, parent_no, position, operation_key, kind, request, request_digest, receipt, refusal,
+            background, released_position, observed_position, outcome, n_open, n_pending, accepted_at)",
+    &[
+        Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY, Type::BYTEA_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::INT4_ARRAY,
+        Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY,
+    ],
+);
+
+pub(super) static OPERATION_RESULTS: Sql = Sql::new(
+    "apply.operation_results",
+    "INSERT INTO task_operation_results (account_id, run_id, parent_no, position, ordinal, task_no, source_position)
+     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::int[], $6::int[], $7::int[])",
+    &[
+        Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY,
+        Type::INT4_ARRAY,
+    ],
+);
+
+/// Operations that were observed or released.
+pub(super) static OPERATIONS: Sql = Sql::new(
+    "apply.operations",
+    concat!(
+        "WITH u AS (UPDATE task_operations o SET released_position = v.released_position,
+            observed_position = v.observed_position, outcome = v.outcome,
+            observed_at = CASE WHEN v.observed_position IS NOT NULL THEN coalesce(o.observed_at, v.at) END
+           FROM (SELECT v.*, x.place FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::int[], $6::int[],
+                    $7::text[], $8::timestamptz[])
+                 AS v(account_id, run_id, parent_no, position, released_position, observed_position, outcome, at)
+             CROSS JOIN LATERAL (SELECT x.ctid AS place FROM task_operations x WHERE x.account_id = v.account_id
+                AND x.run_id = v.run_id AND x.parent_no = v.parent_no AND x.position = v.position OFFSET 0) x) v
+          WHERE o.ctid = v.place",
+        expected!("$9", "operations")
+    ),
+    &[
+        Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY,
+        Type::TEXT_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::INT8,
+    ],
+);
+
+/// Captures that observed outcomes show; one that is gone is shown by nobody.
+pub(super) static OPERATION_UPLOADS: Sql = Sql::new(
+    "apply.operation_uploads",
+    "INSERT INTO task_operation_uploads (account_id, run_id, parent_no, upload_id)
+     SELECT v.account_id, v.run_id, v.parent_no, u.upload_id
+       FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::uuid[]) AS v(account_id, run_id, parent_no, public_id)
+       JOIN uploads u ON u.public_id = v.public_id AND u.account_id = v.account_id
+         ON CONFLICT DO NOTHING",
+    &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::UUID_ARRAY],
 );
 
 /// A claim takes no run lock, so the park's claim is compared with the one that was judged: if a
@@ -292,6 +431,15 @@ pub(super) static RECEIPTS: Sql = Sql::new(
 pub static STATEMENTS: &[&Sql] = &[
     &TASKS,
     &EDGES,
+    &EDGES_GONE,
+    &READS_MOVED,
+    &BACKGROUNDED,
+    &OPERATIONS_OPEN,
+    &OPERATIONS_PENDING,
+    &OPERATIONS_NEW,
+    &OPERATION_RESULTS,
+    &OPERATIONS,
+    &OPERATION_UPLOADS,
     &PARKS_GONE,
     &PARKS_NEW,
     &WAITS_NEW,

@@ -1,10 +1,13 @@
 //! What one round trip of a transaction reads: the wants of all its runs, gathered kind by kind.
 
 use super::statements::{
-    LOAD_ADDRESSEES, LOAD_ARMS, LOAD_BODIES, LOAD_BRANCH, LOAD_BRANCH_INTO, LOAD_CALLERS,
-    LOAD_DOWNSTREAM, LOAD_FAILURES, LOAD_HOST, LOAD_INTO, LOAD_KEYS, LOAD_NOS, LOAD_OBSERVED,
-    LOAD_OPEN, LOAD_READY, LOAD_RECEIPTS, LOAD_REPAIR, LOAD_REPAIR_INTO, LOAD_RESTING, LOAD_RESTS,
-    LOAD_RULES, LOAD_SELECTIONS, LOAD_STANDING, LOAD_WATCHERS, LOCK_ALL_PARKS, LOCK_PARKS,
+    LOAD_ADDRESSEES, LOAD_ARMS, LOAD_ATTACHED, LOAD_BODIES, LOAD_BRANCH, LOAD_BRANCH_INTO,
+    LOAD_CALLERS, LOAD_DOWNSTREAM, LOAD_FAILURES, LOAD_HOST, LOAD_INTO, LOAD_KEYS, LOAD_NOS,
+    LOAD_OBSERVABLE, LOAD_OBSERVABLE_BODIES, LOAD_OBSERVABLE_ROWS, LOAD_OBSERVED, LOAD_OPEN,
+    LOAD_OPERATION_INTO, LOAD_OPERATION_ROWS, LOAD_OPERATIONS, LOAD_READY, LOAD_RECEIPTS,
+    LOAD_REPAIR, LOAD_REPAIR_INTO, LOAD_RESTING, LOAD_RESTS, LOAD_RULES, LOAD_SELECTIONS,
+    LOAD_STANDING, LOAD_UPSTREAM, LOAD_UPSTREAM_SELECTIONS, LOAD_WATCHERS, LOCK_ALL_PARKS,
+    LOCK_OPERATION_PARKS, LOCK_PARKS,
 };
 use super::{First, Locked, RunTarget};
 use crate::domain::words::{AttentionReason, ParkKind};
@@ -73,6 +76,11 @@ pub(super) struct Loads {
     watchers: Wanted,
     observed: Wanted,
     into: Wanted,
+    operations: Wanted,
+    operation_keys: Vec<String>,
+    observable: Wanted,
+    attached: Wanted,
+    upstream: Wanted,
 }
 
 /// What the rows of one statement of a load are.
@@ -95,6 +103,7 @@ pub(super) enum Read {
     Watchers,
     Bodies,
     Receipts,
+    Operations,
 }
 
 impl Loads {
@@ -115,6 +124,27 @@ impl Loads {
             First::Row(key) => self.keys.key(target, key),
             First::Repair(key) => self.repairs.key(target, key),
             First::Branch(key) => self.branches.key(target, key),
+            First::Operation(operation) => {
+                self.keys.key(target, &operation.key);
+                self.callers.accounts.push(target.account.0);
+                self.caller_ids.push(operation.caller.0);
+                for name in &operation.operations {
+                    self.operations.key(target, &operation.key);
+                    self.operation_keys.push(name.clone());
+                }
+                for key in &operation.waits {
+                    self.standing.run(target);
+                    self.standing.keys.push(key.clone());
+                    self.standing.nos.push(0);
+                }
+            }
+            First::Observe { key, caller, after } => {
+                self.keys.key(target, key);
+                self.callers.accounts.push(target.account.0);
+                self.caller_ids.push(caller.0);
+                self.observable.key(target, key);
+                self.observable.nos.push(*after);
+            }
             First::Append(append) => {
                 // A run whose envelope names nothing still has an answer: no key is empty.
                 let keys = append.keys.iter().map(String::as_str).chain([""]);
@@ -175,6 +205,8 @@ impl Loads {
             Want::Watchers(nos) => self.watchers.nos(target, nos),
             Want::Observed(nos) => self.observed.nos(target, nos),
             Want::Into(nos) => self.into.nos(target, nos),
+            Want::Attached(nos) => self.attached.nos(target, nos),
+            Want::Upstream(nos) => self.upstream.nos(target, nos),
         }
     }
 
@@ -219,6 +251,38 @@ impl Loads {
         add(Read::Rows, &LOAD_OBSERVED, &self.observed, true);
         add(Read::Bodies, &LOAD_BODIES, &self.observed, true);
         add(Read::Into, &LOAD_INTO, &self.into, true);
+        add(Read::Slice, &LOAD_ATTACHED, &self.attached, true);
+        add(Read::Slice, &LOAD_UPSTREAM, &self.upstream, true);
+        add(
+            Read::Selections,
+            &LOAD_UPSTREAM_SELECTIONS,
+            &self.upstream,
+            true,
+        );
+        let w = &self.operations;
+        if !w.accounts.is_empty() {
+            for (read, sql) in [
+                (Read::Locks, &LOCK_OPERATION_PARKS),
+                (Read::Operations, &LOAD_OPERATIONS),
+                (Read::Slice, &LOAD_OPERATION_ROWS),
+                (Read::Into, &LOAD_OPERATION_INTO),
+            ] {
+                let names = &self.operation_keys;
+                batch.add(sql, vec![&w.accounts, &w.runs, &w.keys, names]);
+                reads.push(read);
+            }
+        }
+        let w = &self.observable;
+        if !w.accounts.is_empty() {
+            for (read, sql) in [
+                (Read::Operations, &LOAD_OBSERVABLE),
+                (Read::Rows, &LOAD_OBSERVABLE_ROWS),
+                (Read::Bodies, &LOAD_OBSERVABLE_BODIES),
+            ] {
+                batch.add(sql, vec![&w.accounts, &w.runs, &w.keys, &w.nos]);
+                reads.push(read);
+            }
+        }
         let calls = &self.addressees;
         if !calls.accounts.is_empty() {
             batch.add(

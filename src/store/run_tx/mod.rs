@@ -70,6 +70,33 @@ pub enum First {
     Branch(TaskKey),
     /// What an append must see.
     Append(Append),
+    /// What accepting an operation must see.
+    Operation(OperationFirst),
+    /// The row of that key, its park, and who calls; of its operations the first that was observed
+    /// beyond a position and the first that is ready, with the rows that those report.
+    Observe {
+        /// The row.
+        key: TaskKey,
+        /// The caller.
+        caller: ExecutorId,
+        /// The position.
+        after: i32,
+    },
+}
+
+/// The row of that key, its park, its outgoing edges with their heads, and who calls; the operations
+/// that are named, and what joins among them wait for, with their rows, the parks of those locked, the
+/// edges out of and into them and the rows at the other ends; and what waits may observe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationFirst {
+    /// The row.
+    pub key: TaskKey,
+    /// The caller.
+    pub caller: ExecutorId,
+    /// Keys of operations: its own, and those that it names.
+    pub operations: Vec<String>,
+    /// Keys of rows.
+    pub waits: Vec<String>,
 }
 
 /// The rows of these keys, those whose keys the envelope might be minted, the run's answer and its

@@ -21,15 +21,19 @@ macro_rules! slice_tail {
         concat!(
             " slice AS (
                 SELECT f.*, NULL::int AS from_no, NULL::int AS edge_ordinal, NULL::boolean AS structural,
-                       NULL::text AS edge_state
+                       NULL::int AS edge_source, NULL::text AS edge_state
                   FROM focus f
                 UNION ALL
-                SELECT f.account_id, f.run_id, f.public_id, e.to_no, e.from_no, e.ordinal, e.structural, e.state
+                SELECT f.account_id, f.run_id, f.public_id, e.to_no, e.from_no, e.ordinal, e.structural, e.source, e.state
                   FROM focus f
                  CROSS JOIN LATERAL (SELECT * FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
                                         AND e.from_no >= f.task_no AND e.from_no <= f.task_no ORDER BY e.from_no OFFSET 0) e)
-             SELECT s.account_id, s.public_id AS run_public_id, s.from_no, s.edge_ordinal, s.structural, s.edge_state, ",
-            task_columns!(), ", ", park_columns!(), ", x.digest AS stored_digest
+             SELECT s.account_id, s.public_id AS run_public_id, s.from_no, s.edge_ordinal, s.structural, s.edge_source, s.edge_state, ",
+            task_columns!(), ", ", park_columns!(), ", x.digest AS stored_digest,
+                    CASE WHEN t.trace_end > 0 AND s.from_no IS NULL THEN EXISTS (
+                        SELECT 1 FROM task_operations o WHERE o.account_id = s.account_id AND o.run_id = s.run_id
+                           AND o.parent_no = s.task_no AND (o.observed_position IS NULL OR o.n_open > 0)
+                           AND o.released_position IS NULL AND NOT o.background) ELSE false END AS unfinished
                FROM slice s
               CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.account_id = s.account_id AND t.run_id = s.run_id
                                      AND t.task_no >= s.task_no AND t.task_no <= s.task_no ORDER BY t.task_no OFFSET 0) t
@@ -491,10 +495,9 @@ pub(super) static LOAD_OBSERVED: Sql = Sql::new(
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
 );
 
-pub(super) static LOAD_BODIES: Sql = Sql::new(
-    "run_tx.load_bodies",
-    concat!(
-        observed_focus!(),
+/// From `focus` to bodies.
+macro_rules! bodies_tail {
+    () => {
         " SELECT f.account_id, f.public_id AS run_public_id, f.task_no, i.tool_input, i.definition,
                  x.content, x.structured, x.selection
             FROM focus f
@@ -504,7 +507,12 @@ pub(super) static LOAD_BODIES: Sql = Sql::new(
                                   AND i.task_no = f.task_no OFFSET 0) i ON true
             LEFT JOIN LATERAL (SELECT * FROM task_results x WHERE x.account_id = f.account_id AND x.run_id = f.run_id
                                   AND x.task_no = f.task_no AND x.generation = t.generation OFFSET 0) x ON true"
-    ),
+    };
+}
+
+pub(super) static LOAD_BODIES: Sql = Sql::new(
+    "run_tx.load_bodies",
+    concat!(observed_focus!(), bodies_tail!()),
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
 );
 
@@ -555,6 +563,262 @@ pub(super) static LOAD_RECEIPTS: Sql = Sql::new(
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY],
 );
 
+/// The operations of these keys of the calls of those keys, and those that joins among them wait for.
+macro_rules! named_operations {
+    () => {
+        "WITH RECURSIVE ops AS (
+            SELECT r.account_id, r.run_id, r.public_id, p.task_no AS parent_no, o.position
+              FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[]) AS w(account_id, public_id, key, operation_key)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
+                                    AND t.key = w.key OFFSET 0) p
+             CROSS JOIN LATERAL (SELECT o.position FROM task_operations o WHERE o.account_id = r.account_id AND o.run_id = r.run_id
+                                    AND o.parent_no = p.task_no AND o.operation_key = w.operation_key OFFSET 0) o
+            UNION
+            SELECT a.account_id, a.run_id, a.public_id, a.parent_no, x.source_position
+              FROM ops a
+             CROSS JOIN LATERAL (SELECT x.source_position FROM task_operation_results x WHERE x.account_id = a.account_id
+                                    AND x.run_id = a.run_id AND x.parent_no = a.parent_no AND x.position = a.position
+                                    AND x.source_position IS NOT NULL OFFSET 0) x)"
+    };
+}
+
+/// From `ops` to the rows that they authored or report.
+macro_rules! operation_rows {
+    () => {
+        " rows AS MATERIALIZED (
+            SELECT a.account_id, a.run_id, a.public_id, t.task_no
+              FROM ops a
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = a.account_id AND t.run_id = a.run_id
+                                    AND t.owner_no IS NOT NULL AND t.owner_no = a.parent_no AND t.operation_no = a.position OFFSET 0) t
+            UNION
+            SELECT a.account_id, a.run_id, a.public_id, x.task_no
+              FROM ops a
+             CROSS JOIN LATERAL (SELECT x.task_no FROM task_operation_results x WHERE x.account_id = a.account_id
+                                    AND x.run_id = a.run_id AND x.parent_no = a.parent_no AND x.position = a.position
+                                    AND x.task_no IS NOT NULL OFFSET 0) x)"
+    };
+}
+
+/// From `ops` to operations with what they report and wait for.
+macro_rules! operations_tail {
+    () => {
+        " SELECT a.account_id, a.public_id AS run_public_id, a.parent_no, o.position, o.operation_key, o.kind, o.request,
+                 o.request_digest, o.receipt, o.refusal, o.background, o.released_position, o.observed_position, o.outcome,
+                 ARRAY(SELECT x.task_no FROM task_operation_results x WHERE x.account_id = a.account_id AND x.run_id = a.run_id
+                          AND x.parent_no = a.parent_no AND x.position = a.position AND x.task_no IS NOT NULL
+                        ORDER BY x.ordinal) AS results,
+                 ARRAY(SELECT x.source_position FROM task_operation_results x WHERE x.account_id = a.account_id AND x.run_id = a.run_id
+                          AND x.parent_no = a.parent_no AND x.position = a.position AND x.source_position IS NOT NULL
+                        ORDER BY x.ordinal) AS sources
+            FROM (SELECT DISTINCT account_id, run_id, public_id, parent_no, position FROM ops) a
+           CROSS JOIN LATERAL (SELECT * FROM task_operations o WHERE o.account_id = a.account_id AND o.run_id = a.run_id
+                                  AND o.parent_no = a.parent_no AND o.position = a.position OFFSET 0) o"
+    };
+}
+
+pub(super) static LOAD_OPERATIONS: Sql = Sql::new(
+    "run_tx.load_operations",
+    concat!(named_operations!(), operations_tail!()),
+    &[
+        Type::INT8_ARRAY,
+        Type::UUID_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+    ],
+);
+
+/// The parks of their rows.
+pub(super) static LOCK_OPERATION_PARKS: Sql = Sql::new(
+    "run_tx.lock_operation_parks",
+    concat!(
+        named_operations!(), ",", operation_rows!(),
+        " SELECT p.task_no FROM rows f
+            JOIN parks p ON p.account_id = f.account_id AND p.run_id = f.run_id AND p.task_no = f.task_no
+           ORDER BY p.account_id, p.run_id, p.task_no FOR UPDATE OF p"
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+);
+
+/// Their rows, and what those wait on.
+pub(super) static LOAD_OPERATION_ROWS: Sql = Sql::new(
+    "run_tx.load_operation_rows",
+    concat!(
+        named_operations!(), ",", operation_rows!(), ",
+         focus AS MATERIALIZED (
+            SELECT * FROM rows
+            UNION
+            SELECT f.account_id, f.run_id, f.public_id, e.from_no
+              FROM rows f
+             CROSS JOIN LATERAL (SELECT e.from_no FROM edges e WHERE e.account_id + 0 = f.account_id
+                                    AND e.run_id + 0 = f.run_id AND e.to_no + 0 = f.task_no OFFSET 0) e),",
+        slice_tail!()
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+);
+
+/// The edges into their rows, and into who waits for those.
+pub(super) static LOAD_OPERATION_INTO: Sql = Sql::new(
+    "run_tx.load_operation_into",
+    concat!(
+        named_operations!(), ",", operation_rows!(), ",
+         focus AS MATERIALIZED (
+            SELECT * FROM rows
+            UNION
+            SELECT f.account_id, f.run_id, f.public_id, e.to_no
+              FROM rows f
+             CROSS JOIN LATERAL (SELECT e.to_no FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
+                                    AND e.from_no >= f.task_no AND e.from_no <= f.task_no ORDER BY e.from_no OFFSET 0) e)",
+        into_tail!()
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+);
+
+/// Of the calls of those keys: the first operation observed beyond a position, and the first that is
+/// ready.
+macro_rules! observable {
+    () => {
+        "WITH RECURSIVE ops AS (
+            SELECT r.account_id, r.run_id, r.public_id, p.task_no AS parent_no, o.position
+              FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::int[]) AS w(account_id, public_id, key, after)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
+                                    AND t.key = w.key OFFSET 0) p
+             CROSS JOIN LATERAL (
+                (SELECT o.position FROM task_operations o WHERE o.account_id = r.account_id AND o.run_id = r.run_id
+                    AND o.parent_no = p.task_no AND o.observed_position > w.after ORDER BY o.observed_position LIMIT 1)
+                UNION
+                (SELECT o.position FROM task_operations o WHERE o.account_id = r.account_id AND o.run_id = r.run_id
+                    AND o.parent_no = p.task_no AND o.observed_position IS NULL AND o.released_position IS NULL
+                    AND o.n_pending = 0 ORDER BY o.position LIMIT 1)) o),
+         reported AS (
+            SELECT a.account_id, a.run_id, a.public_id, v.task_no
+              FROM ops a
+             CROSS JOIN LATERAL (SELECT x.task_no FROM task_operation_results x WHERE x.account_id = a.account_id
+                                    AND x.run_id = a.run_id AND x.parent_no = a.parent_no AND x.position = a.position
+                                    AND x.task_no IS NOT NULL OFFSET 0) x
+             CROSS JOIN LATERAL (SELECT t.task_no, t.tip_no FROM tasks t WHERE t.account_id = a.account_id AND t.run_id = a.run_id
+                                    AND t.task_no >= x.task_no AND t.task_no <= x.task_no ORDER BY t.task_no OFFSET 0) t
+             CROSS JOIN LATERAL (VALUES (t.task_no), (t.tip_no)) v(task_no)
+            UNION
+            SELECT n.account_id, n.run_id, n.public_id, v.task_no
+              FROM reported n
+             CROSS JOIN LATERAL (SELECT t.generation FROM tasks t WHERE t.account_id = n.account_id AND t.run_id = n.run_id
+                                    AND t.task_no >= n.task_no AND t.task_no <= n.task_no AND t.kind = 'join_task' ORDER BY t.task_no OFFSET 0) j
+             CROSS JOIN LATERAL (SELECT x.selection FROM task_results x WHERE x.account_id = n.account_id AND x.run_id = n.run_id
+                                    AND x.task_no = n.task_no AND x.generation = j.generation OFFSET 0) x
+             CROSS JOIN LATERAL json_array_elements_text(x.selection::json -> 'selected') s(key)
+             CROSS JOIN LATERAL (SELECT t.task_no, t.tip_no FROM tasks t WHERE t.account_id = n.account_id
+                                    AND t.run_id = n.run_id AND t.key = s.key OFFSET 0) t
+             CROSS JOIN LATERAL (VALUES (t.task_no), (t.tip_no)) v(task_no))"
+    };
+}
+
+pub(super) static LOAD_OBSERVABLE: Sql = Sql::new(
+    "run_tx.load_observable",
+    concat!(observable!(), operations_tail!()),
+    &[
+        Type::INT8_ARRAY,
+        Type::UUID_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT4_ARRAY,
+    ],
+);
+
+pub(super) static LOAD_OBSERVABLE_ROWS: Sql = Sql::new(
+    "run_tx.load_observable_rows",
+    concat!(
+        observable!(),
+        ",",
+        operation_rows!(),
+        ",
+         focus AS MATERIALIZED (SELECT * FROM rows UNION SELECT * FROM reported)",
+        rows_tail!()
+    ),
+    &[
+        Type::INT8_ARRAY,
+        Type::UUID_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT4_ARRAY,
+    ],
+);
+
+pub(super) static LOAD_OBSERVABLE_BODIES: Sql = Sql::new(
+    "run_tx.load_observable_bodies",
+    concat!(
+        observable!(),
+        ", focus AS MATERIALIZED (SELECT * FROM reported)",
+        bodies_tail!()
+    ),
+    &[
+        Type::INT8_ARRAY,
+        Type::UUID_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT4_ARRAY,
+    ],
+);
+
+/// The open attached work of calls, with all rows of its operations.
+pub(super) static LOAD_ATTACHED: Sql = Sql::new(
+    "run_tx.load_attached",
+    concat!(
+        "WITH focus AS MATERIALIZED (
+            SELECT r.account_id, r.run_id, r.public_id, t.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT o.position FROM task_operations o WHERE o.account_id = r.account_id AND o.run_id = r.run_id
+                                    AND o.parent_no = w.task_no AND (o.observed_position IS NULL OR o.n_open > 0)
+                                    AND o.released_position IS NULL AND NOT o.background AND o.n_open > 0 OFFSET 0) o
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
+                                    AND t.owner_no IS NOT NULL AND t.owner_no = w.task_no AND t.operation_no = o.position OFFSET 0) t),",
+        slice_tail!()
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
+/// Rows and what stands structurally before them of the same owner's work.
+macro_rules! upstream_focus {
+    () => {
+        "WITH RECURSIVE up AS (
+            SELECT r.account_id, r.run_id, r.public_id, w.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+            UNION
+            SELECT u.account_id, u.run_id, u.public_id, t.task_no
+              FROM up u
+             CROSS JOIN LATERAL (SELECT t.owner_no FROM tasks t WHERE t.account_id = u.account_id AND t.run_id = u.run_id
+                                    AND t.task_no >= u.task_no AND t.task_no <= u.task_no ORDER BY t.task_no OFFSET 0) own
+             CROSS JOIN LATERAL (SELECT e.from_no FROM edges e WHERE e.account_id + 0 = u.account_id
+                                    AND e.run_id + 0 = u.run_id AND e.to_no + 0 = u.task_no AND e.structural OFFSET 0) e
+             CROSS JOIN LATERAL (SELECT t.task_no, t.owner_no FROM tasks t WHERE t.account_id = u.account_id
+                                    AND t.run_id = u.run_id AND t.task_no >= e.from_no AND t.task_no <= e.from_no ORDER BY t.task_no OFFSET 0) t
+             WHERE t.owner_no = own.owner_no),
+         focus AS MATERIALIZED (SELECT DISTINCT account_id, run_id, public_id, task_no FROM up)"
+    };
+}
+
+pub(super) static LOAD_UPSTREAM: Sql = Sql::new(
+    "run_tx.load_upstream",
+    concat!(upstream_focus!(), ",", slice_tail!()),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
+/// What the joins among them selected.
+pub(super) static LOAD_UPSTREAM_SELECTIONS: Sql = Sql::new(
+    "run_tx.load_upstream_selections",
+    concat!(
+        upstream_focus!(),
+        " SELECT f.account_id, f.public_id AS run_public_id, f.task_no, x.selection
+            FROM focus f
+           CROSS JOIN LATERAL (SELECT t.generation FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
+                                  AND t.task_no >= f.task_no AND t.task_no <= f.task_no AND t.kind = 'join_task'
+                                  AND t.completed_at IS NOT NULL ORDER BY t.task_no OFFSET 0) t
+           CROSS JOIN LATERAL (SELECT x.selection FROM task_results x WHERE x.account_id = f.account_id AND x.run_id = f.run_id
+                                  AND x.task_no = f.task_no AND x.generation = t.generation AND x.selection IS NOT NULL OFFSET 0) x"
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
 /// The statements of this file.
 pub static STATEMENTS: &[&Sql] = &[
     &LOCK_WAIT,
@@ -586,4 +850,14 @@ pub static STATEMENTS: &[&Sql] = &[
     &LOAD_BODIES,
     &LOAD_STANDING,
     &LOAD_RECEIPTS,
+    &LOAD_OPERATIONS,
+    &LOCK_OPERATION_PARKS,
+    &LOAD_OPERATION_ROWS,
+    &LOAD_OPERATION_INTO,
+    &LOAD_OBSERVABLE,
+    &LOAD_OBSERVABLE_ROWS,
+    &LOAD_OBSERVABLE_BODIES,
+    &LOAD_ATTACHED,
+    &LOAD_UPSTREAM,
+    &LOAD_UPSTREAM_SELECTIONS,
 ];

@@ -11,7 +11,9 @@ use crate::domain::json::{self, Canonical, Value};
 use crate::domain::words::{EdgeState, ParkKind};
 use crate::domain::{AccountId, ExecutorId, PublicId, TaskNo};
 use crate::engine::approval::Rules;
-use crate::engine::facts::{Caller, Candidate, Document, Edge, Host, Rest, Seen, Served};
+use crate::engine::facts::{
+    Caller, Candidate, Document, Edge, Host, Operation, Response, Rest, Seen, Served,
+};
 use crate::engine::graph::{Graph, Want};
 use crate::store::{Error, rows};
 
@@ -57,6 +59,7 @@ impl RunTx {
                 }
                 Read::Bodies => self.take_bodies(rows)?,
                 Read::Receipts => self.take_receipts(rows),
+                Read::Operations => self.take_operations(rows)?,
             }
         }
         Ok(())
@@ -85,6 +88,9 @@ impl RunTx {
                     }
                     if let Some(park) = rows::park(row, no)? {
                         locked.graph.put_park(park);
+                    }
+                    if row.get("unfinished") {
+                        locked.graph.put_unfinished(no);
                     }
                 }
             }
@@ -285,6 +291,39 @@ impl RunTx {
         }
     }
 
+    fn take_operations(&mut self, rows: &[Row]) -> Result<(), Error> {
+        const T: &str = "task_operations";
+        for row in rows {
+            let Some(locked) = self.runs.get_mut(&target_of(row)) else {
+                continue;
+            };
+            let receipt: Option<String> = row.get("receipt");
+            let refusal: Option<String> = row.get("refusal");
+            let response = match (receipt, refusal) {
+                (Some(receipt), None) => Response::Receipt(receipt),
+                (None, Some(refusal)) => Response::Refusal(refusal),
+                _ => return Err(Error::inconsistent(T, "receipt", "both or neither")),
+            };
+            let results: Vec<i32> = row.get("results");
+            locked.graph.put_operation(Operation {
+                parent: TaskNo(row.get("parent_no")),
+                position: row.get("position"),
+                key: row.get("operation_key"),
+                kind: rows::word(row, T, "kind")?,
+                request: row.get("request"),
+                digest: row.get("request_digest"),
+                response,
+                background: row.get("background"),
+                released: row.get("released_position"),
+                observed: row.get("observed_position"),
+                outcome: row.get("outcome"),
+                results: results.into_iter().map(TaskNo).collect(),
+                sources: row.get("sources"),
+            });
+        }
+        Ok(())
+    }
+
     fn take_watchers(&mut self, rows: &[Row]) {
         for row in rows {
             let of_itself = row.get::<_, Option<i32>>("from_no").is_none();
@@ -358,6 +397,8 @@ pub(super) fn seen(locked: &mut Locked, want: &Want) {
         Want::Rests(_) => locked.graph.put_rests(Vec::new()),
         Want::Resting(reason) => locked.graph.put_resting(*reason),
         Want::Host => locked.graph.put_host(None),
+        Want::Attached(nos) => locked.graph.put_attached(nos),
+        Want::Upstream(nos) => locked.graph.put_upstream(nos),
         Want::Rules(_)
         | Want::Watchers(_)
         | Want::Observed(_)

@@ -23,7 +23,8 @@ pub const GRAPH: &[Audit] = &[
         "SELECT 'run ' || r.run_id FROM runs r
           WHERE r.n_unresolved <> (SELECT count(*) FROM tasks t WHERE t.account_id = r.account_id AND t.run_id = r.run_id
                 AND t.status IN ('failed', 'timed_out', 'uncertain') AND t.failure_resolution IS NULL
-                AND t.on_failure = 'halt' AND NOT t.race_absorbed)",
+                AND t.on_failure = 'halt' AND NOT t.race_absorbed AND NOT t.taken_over
+                AND NOT (t.is_tip AND t.owner_no IS NOT NULL))",
     ),
     (
         "remaining_counts_open_incoming_edges",
@@ -44,10 +45,41 @@ pub const GRAPH: &[Audit] = &[
           WHERE e.state <> CASE
                 WHEN t.completed_at IS NULL THEN 'open'
                 WHEN t.status = 'completed' OR t.failure_resolution IS NOT NULL THEN 'met'
+                WHEN t.status = 'canceled' AND t.error_key = 'operation_canceled' AND t.on_failure = 'absorb' THEN 'met'
                 WHEN t.status IN ('canceled', 'skipped') THEN 'skip'
-                WHEN t.on_failure = 'absorb' OR t.race_absorbed THEN 'met'
+                WHEN t.on_failure = 'absorb' OR t.race_absorbed OR t.taken_over THEN 'met'
                 WHEN t.on_failure = 'propagate' THEN 'skip'
-                ELSE 'open' END",
+                ELSE 'open' END
+            AND NOT (e.source IS NOT NULL AND e.state = 'met' AND t.on_failure = 'halt') -- counted by an `all` join",
+    ),
+    (
+        "an_operation_counts_its_open_rows_and_those_that_it_reports",
+        "SELECT 'operation ' || o.run_id || '/' || o.parent_no || '@' || o.position || ' ' || o.n_open || ' ' || o.n_pending
+           FROM task_operations o
+          WHERE o.n_open <> (SELECT count(*) FROM tasks t WHERE (t.account_id, t.run_id, t.owner_no, t.operation_no)
+                    = (o.account_id, o.run_id, o.parent_no, o.position) AND t.completed_at IS NULL)
+             OR o.n_pending <> (SELECT count(*) FROM task_operation_results x
+                    JOIN tasks t ON (t.account_id, t.run_id, t.task_no) = (x.account_id, x.run_id, x.task_no)
+                   WHERE (x.account_id, x.run_id, x.parent_no, x.position) = (o.account_id, o.run_id, o.parent_no, o.position)
+                     AND t.completed_at IS NULL)",
+    ),
+    (
+        "a_trace_is_dense_from_1",
+        "SELECT 'call ' || t.run_id || '/' || t.task_no FROM tasks t
+          WHERE t.trace_end <> (SELECT count(*) + count(o.observed_position) FROM task_operations o
+                WHERE (o.account_id, o.run_id, o.parent_no) = (t.account_id, t.run_id, t.task_no))
+             OR EXISTS (SELECT FROM (SELECT o.position AS at FROM task_operations o
+                    WHERE (o.account_id, o.run_id, o.parent_no) = (t.account_id, t.run_id, t.task_no)
+                    UNION ALL SELECT o.observed_position FROM task_operations o
+                    WHERE (o.account_id, o.run_id, o.parent_no) = (t.account_id, t.run_id, t.task_no)
+                      AND o.observed_position IS NOT NULL) e
+                 GROUP BY e.at HAVING count(*) > 1 OR e.at NOT BETWEEN 1 AND t.trace_end)",
+    ),
+    (
+        "a_call_that_published_has_no_unfinished_attached_work",
+        "SELECT 'task ' || c.run_id || '/' || c.task_no FROM tasks c
+           JOIN tasks t ON (t.account_id, t.run_id, t.task_no) = (c.account_id, c.run_id, c.owner_no)
+          WHERE NOT c.background AND c.completed_at IS NULL AND t.completed_at IS NOT NULL AND c.generation = 0",
     ),
     (
         "a_tool_is_parked_exactly_while_it_is_dispatched",

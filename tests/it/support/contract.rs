@@ -167,6 +167,10 @@ fn one(
             let holds = !value.is_number() || value.as_f64() >= wanted.as_f64();
             require(holds, || format!("{at} is {value}, below {wanted}"))
         }
+        "maximum" => {
+            let holds = !value.is_number() || value.as_f64() <= wanted.as_f64();
+            require(holds, || format!("{at} is {value}, above {wanted}"))
+        }
         "maxItems" | "maxLength" => {
             let most = wanted.as_u64().expect("a bound of the document");
             let holds = length.is_none_or(|n| n as u64 <= most);
@@ -188,7 +192,8 @@ fn one(
                 .into_iter()
                 .try_for_each(|(i, item)| fits(wanted, item, &format!("{at}[{i}]")))
         }
-        "required" => list().try_for_each(|name| {
+        // Only of objects: a nullable member states what it has when it is one.
+        "required" => list().filter(|_| value.is_object()).try_for_each(|name| {
             let name = name.as_str().unwrap_or_default();
             require(value.get(name).is_some(), || {
                 format!("{at}.{name} is missing")
