@@ -310,6 +310,73 @@ impl Client {
         self.send(call).await?.wrapped("task")
     }
 
+    /// `GET …/operations`: a page of the trace of a claimed call, with its frozen context.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn trace(
+        &self,
+        run: &str,
+        task_key: &str,
+        claim_token: &str,
+        after: i64,
+        limit: u32,
+    ) -> Result<Answer<Value>, Error> {
+        let call = Call::get(row(run, task_key, &["operations"]))
+            .header("claim-token", claim_token)?
+            .query("after", Some(after))
+            .query("limit", Some(limit));
+        self.send(call).await?.wrapped("operations")
+    }
+
+    /// `POST …/operations`: accepts `operation` (`{key, request}`); its event, also when it is
+    /// repeated. Repeating it is safe by its key.
+    ///
+    /// # Errors
+    /// [`Error`]. What is recorded as refused is no error.
+    pub async fn accept_operation(
+        &self,
+        run: &str,
+        task_key: &str,
+        claim_token: &str,
+        operation: &Value,
+    ) -> Result<Answer<Value>, Error> {
+        let body = Value::from([
+            ("claim_token", claim_token.into()),
+            ("operation", operation.clone()),
+        ]);
+        let call = Call::post(row(run, task_key, &["operations"]))
+            .json(&body)?
+            .repeatable();
+        self.send(call).await?.wrapped("operation")
+    }
+
+    /// `POST …/observation`: the next outcome behind `after`, `{observation, position}`; with
+    /// `wait_ms` it is answered when there is one or the wait is over.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn observe(
+        &self,
+        run: &str,
+        task_key: &str,
+        claim_token: &str,
+        after: i64,
+        wait_ms: u64,
+    ) -> Result<Answer<Value>, Error> {
+        let wait = i64::try_from(wait_ms).unwrap_or(i64::MAX);
+        let body = Value::from([
+            ("claim_token", claim_token.into()),
+            ("after", after.into()),
+            ("wait_ms", wait.into()),
+        ]);
+        let call = Call::post(row(run, task_key, &["observation"]))
+            .json(&body)?
+            .waiting(wait_ms)
+            .repeatable();
+        self.send(call).await?.whole()
+    }
+
     /// `POST /executor/uploads`: stages a capture, a new one at each call.
     ///
     /// # Errors

@@ -15,13 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::deliver;
 use super::hub::{Hold, Hub, count};
 use super::lease::Lease;
+use super::operations::{Operations, Seat};
 use super::work::{Ctx, Output, Progress};
 use crate::client::answers::{Answer, Claim, ClaimGrant, ClaimState, InboxRow};
 use crate::client::{Error, ProgressFrame, chain};
 use crate::domain::{Object, Value};
 
 /// Executes a granted row to its end. `sent` is when its claim was first asked for.
-pub(super) async fn run(hub: Arc<Hub>, grant: ClaimGrant, sent: Instant) {
+pub(super) async fn run(hub: Arc<Hub>, grant: ClaimGrant, sent: Instant, seat: Seat) {
     let row = Arc::new(grant.task);
     let token = grant.claim.claim_token;
     tracing::info!(run.id = %row.run_public_id, task.key = %row.task_key,
@@ -39,6 +40,12 @@ pub(super) async fn run(hub: Arc<Hub>, grant: ClaimGrant, sent: Instant) {
         client: hub.client.clone(),
         canceled: canceled.clone(),
         progress,
+        operations: Operations::new(
+            Arc::clone(&hub),
+            Arc::clone(&row),
+            token.clone(),
+            seat.clone(),
+        ),
     };
     let input = row.tool_input.clone().unwrap_or_else(empty);
     let _pump = AbortOnDrop(tokio::spawn(pump(

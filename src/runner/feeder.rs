@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use super::call;
 use super::hub::{Hub, count};
+use super::operations::Seat;
 use crate::client::answers::{ClaimGrant, InboxRow};
 use crate::client::words::InboxKind;
 use crate::client::{Error, chain, idempotency_key};
@@ -244,8 +245,7 @@ impl Feeder {
         count(&self.hub.counts.claimed);
         let hub = Arc::clone(&self.hub);
         self.calls.spawn(async move {
-            call::run(hub, grant, sent).await;
-            drop(place);
+            call::run(hub, grant, sent, Seat::new(place)).await;
         });
     }
 

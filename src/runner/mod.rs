@@ -12,6 +12,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A handler may start child work of its own and wait for it; see [`Operations`].
+//!
 //! The parts: [`feeder`](self) looks for work and claims it, `listener` turns cable frames into
 //! nudges, `call` keeps one claimed call alive until its handler is done, `deliver` commits.
 //!
@@ -33,6 +35,7 @@ mod feeder;
 mod hub;
 mod lease;
 mod listener;
+mod operations;
 pub mod tools;
 mod work;
 
@@ -52,6 +55,7 @@ use crate::client::{Announcement, Client, RetryPolicy, ServedTool, cable};
 use crate::domain::Value;
 use crate::domain::effect_profile::EffectProfile;
 
+pub use operations::{Op, OperationError, Operations, Outcome, Until};
 pub use work::{Ctx, Output, Tool, profiles};
 
 /// Why a runner ended, or could not begin.

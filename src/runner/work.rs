@@ -8,10 +8,11 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::operations::{self, Op, OperationError, Operations, Outcome, Until};
 use crate::client::answers::{InboxRow, Upload};
 use crate::client::{Client, Commit, Error};
 use crate::domain::Value;
-use crate::domain::words::Outcome;
+use crate::domain::words::Outcome as Word;
 
 /// A handler. Any `Fn(Ctx, Value) -> impl Future<Output = Output>` is one.
 pub trait Tool: Send + Sync + 'static {
@@ -43,6 +44,7 @@ pub struct Ctx {
     pub(super) client: Client,
     pub(super) canceled: CancellationToken,
     pub(super) progress: watch::Sender<Progress>,
+    pub(super) operations: Operations,
 }
 
 impl Ctx {
@@ -84,6 +86,150 @@ impl Ctx {
         Ok(answer.into_inner())
     }
 
+    /// The same call as a handler sees it that is started again: its operations from the first on. For
+    /// programs that keep a claim across a crash of theirs.
+    #[must_use]
+    pub fn restarted(&self) -> Self {
+        Self {
+            operations: self.operations.restarted(),
+            ..self.clone()
+        }
+    }
+
+    /// The doors of this call's own child work.
+    pub fn operations(&self) -> &Operations {
+        &self.operations
+    }
+
+    async fn done(&self, request: Value) -> Result<Outcome, OperationError> {
+        self.operations.start(request).await?.outcome().await
+    }
+
+    /// Calls a tool of this call's scope, and waits for its outcome.
+    ///
+    /// # Errors
+    /// [`OperationError`]; a call that failed is an outcome.
+    pub async fn tool(&self, name: &str, input: Value) -> Result<Outcome, OperationError> {
+        self.done(operations::call(name, input)).await
+    }
+
+    /// Starts a call, to be waited for later.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn start(&self, name: &str, input: Value) -> Result<Op, OperationError> {
+        self.operations.start(operations::call(name, input)).await
+    }
+
+    /// Asks a model; `input` has the members of a model step.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn model(&self, input: Value) -> Result<Outcome, OperationError> {
+        self.done(operations::request("model", input)).await
+    }
+
+    /// Asks a person.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn ask(&self, prompt: &str, options: &[&str]) -> Result<Outcome, OperationError> {
+        let mut input = vec![("prompt".to_owned(), Value::from(prompt))];
+        if !options.is_empty() {
+            let options = options.iter().map(|option| Value::from(*option));
+            input.push(("options".to_owned(), Value::Array(options.collect())));
+        }
+        let input = Value::Object(input.into_iter().collect());
+        self.done(operations::request("ask", input)).await
+    }
+
+    /// Waits for a task of the run.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn wait(&self, task: &str) -> Result<Outcome, OperationError> {
+        let input = Value::from([("task", task.into())]);
+        self.done(operations::request("wait", input)).await
+    }
+
+    /// Starts a batch of steps, written as a run's.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn steps(&self, steps: Value) -> Result<Op, OperationError> {
+        self.operations
+            .start(operations::request("steps", steps))
+            .await
+    }
+
+    /// Waits until all of them ended; their results in the order of their ends.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn join(&self, ops: &[&Op]) -> Result<Outcome, OperationError> {
+        self.done(operations::join(ops, Until::All, false)).await
+    }
+
+    /// Waits for so many successes of them, and cancels the rest.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn race(&self, ops: &[&Op], until: Until) -> Result<Outcome, OperationError> {
+        self.done(operations::join(ops, until, true)).await
+    }
+
+    /// Launches a batch that outlives this call.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn background(&self, steps: Value) -> Result<Op, OperationError> {
+        let input = Value::from([("steps", steps)]);
+        self.operations
+            .start(operations::request("background", input))
+            .await
+    }
+
+    /// Lets an operation's work go on without this call.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn release(&self, op: &Op) -> Result<(), OperationError> {
+        let input = Value::from([("operation_key", op.key().into())]);
+        self.done(operations::request("background", input))
+            .await
+            .map(drop)
+    }
+
+    /// Puts other steps in the place of tasks that have not started.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn replace(
+        &self,
+        op: &Op,
+        tasks: &[&str],
+        steps: Value,
+    ) -> Result<Op, OperationError> {
+        let tasks = tasks.iter().map(|task| Value::from(*task)).collect();
+        let input = Value::from([
+            ("operation_key", op.key().into()),
+            ("tasks", Value::Array(tasks)),
+            ("steps", steps),
+        ]);
+        self.operations
+            .start(operations::request("replace", input))
+            .await
+    }
+
+    /// Ends an operation's work.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn cancel(&self, op: &Op) -> Result<Outcome, OperationError> {
+        let input = Value::from([("operation_key", op.key().into())]);
+        self.done(operations::request("cancel", input)).await
+    }
+
     /// The token that is canceled once the result is no longer wanted.
     pub fn canceled(&self) -> &CancellationToken {
         &self.canceled
@@ -96,7 +242,7 @@ pub struct Output {
     content: Option<Value>,
     structured_content: Option<Value>,
     is_error: bool,
-    outcome: Outcome,
+    outcome: Word,
     title: Option<String>,
     metadata: Option<Value>,
 }
@@ -108,7 +254,7 @@ impl Output {
             content: Some(Value::Str(text.into())),
             structured_content: None,
             is_error: false,
-            outcome: Outcome::Completed,
+            outcome: Word::Completed,
             title: None,
             metadata: None,
         }
@@ -125,7 +271,7 @@ impl Output {
     /// It could not run at all: the task fails `tool_failed`, and its own policy decides.
     pub fn failed(text: impl Into<String>) -> Self {
         Self {
-            outcome: Outcome::Failed,
+            outcome: Word::Failed,
             ..Self::text(text)
         }
     }
@@ -184,7 +330,7 @@ impl Output {
             content: self.content,
             structured_content: self.structured_content,
             is_error: self.is_error.then_some(true),
-            outcome: (self.outcome != Outcome::Completed).then_some(self.outcome),
+            outcome: (self.outcome != Word::Completed).then_some(self.outcome),
             title: self.title,
             metadata: self.metadata,
         }

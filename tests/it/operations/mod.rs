@@ -4,6 +4,7 @@
 mod accept;
 mod changes;
 mod gate;
+mod handlers;
 mod joins;
 mod lifecycle;
 mod observe;
