@@ -15,6 +15,7 @@ mod catalogue;
 mod claims;
 mod cli;
 mod commits;
+mod comparison;
 mod connections;
 mod conventions;
 mod cors;

@@ -10,6 +10,7 @@
 mod race;
 mod recount;
 mod rest;
+mod span;
 mod state;
 mod step;
 
@@ -185,6 +186,19 @@ pub fn check(world: &World) -> Result<(), Violation> {
 pub fn check_step(before: &World, after: &World) -> Result<(), Violation> {
     let (before, after) = (view(before)?, view(after)?);
     for (name, holds) in step::ALL {
+        holds(&before, &after).map_err(|detail| Violation { name, detail })?;
+    }
+    Ok(())
+}
+
+/// Checks what must hold between two moments, whatever transactions lie between. `after.items` are
+/// those since `before` at least.
+///
+/// # Errors
+/// The first invariant that does not hold.
+pub fn check_span(before: &World, after: &World) -> Result<(), Violation> {
+    let (before, after) = (view(before)?, view(after)?);
+    for (name, holds) in span::ALL {
         holds(&before, &after).map_err(|detail| Violation { name, detail })?;
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::domain::{TaskKey, TaskNo};
 use crate::engine::facts::Task;
 
 /// Rows from which structural edges lead to the barrier.
-fn upstream(view: &View<'_>, barrier: TaskNo) -> BTreeSet<TaskNo> {
+pub(super) fn upstream(view: &View<'_>, barrier: TaskNo) -> BTreeSet<TaskNo> {
     let mut seen = BTreeSet::new();
     let mut todo = vec![barrier];
     while let Some(no) = todo.pop() {
@@ -27,14 +27,14 @@ fn upstream(view: &View<'_>, barrier: TaskNo) -> BTreeSet<TaskNo> {
     seen
 }
 
-fn consumers<'v>(view: &'v View<'_>, no: TaskNo) -> impl Iterator<Item = &'v Task> {
+pub(super) fn consumers<'v>(view: &'v View<'_>, no: TaskNo) -> impl Iterator<Item = &'v Task> {
     let edges = view.world.edges.iter().filter(move |e| e.from == no);
     edges.filter_map(|e| view.task(e.to))
 }
 
 /// Whether the row was placed in a branch of that race, at any depth: what stands before the race is
 /// no branch of it that could lose.
-fn is_in_arms(view: &View<'_>, task: &Task, race: TaskNo) -> bool {
+pub(super) fn is_in_arms(view: &View<'_>, task: &Task, race: TaskNo) -> bool {
     let mut at = task.barrier;
     while let Some(no) = at.filter(|no| *no != race) {
         at = view.task(no).and_then(|t| t.barrier);
@@ -42,7 +42,7 @@ fn is_in_arms(view: &View<'_>, task: &Task, race: TaskNo) -> bool {
     at.is_some()
 }
 
-fn is_race(task: &Task) -> bool {
+pub(super) fn is_race(task: &Task) -> bool {
     task.join.is_some_and(|j| j.mode != JoinMode::All)
 }
 
@@ -181,7 +181,7 @@ fn is_word(race: &Task, source: &Task, word: &str) -> bool {
     }
 }
 
-fn is_lost(task: &Task) -> bool {
+pub(super) fn is_lost(task: &Task) -> bool {
     let error = task.error.as_ref();
     error.is_some_and(|e| e.key == "join_loser_canceled")
 }

@@ -6,7 +6,7 @@ use crate::domain::words::{EdgeState, RunStatus, TaskKind, TaskStatus};
 use crate::domain::{TaskKey, TaskNo};
 use crate::engine::facts::Task;
 
-type Check = fn(&View<'_>, &View<'_>) -> Finding;
+pub(super) type Check = fn(&View<'_>, &View<'_>) -> Finding;
 
 /// Every step invariant.
 pub(super) const ALL: &[(&str, Check)] = &[
@@ -35,7 +35,7 @@ pub(super) const ALL: &[(&str, Check)] = &[
 ];
 
 /// Rows that both moments know.
-fn pairs<'v>(
+pub(super) fn pairs<'v>(
     before: &'v View<'_>,
     after: &'v View<'_>,
 ) -> impl Iterator<Item = (&'v Task, &'v Task)> {
@@ -43,14 +43,14 @@ fn pairs<'v>(
     rows.filter_map(|was| Some((was, after.task(was.no)?)))
 }
 
-fn settled_now<'v>(
+pub(super) fn settled_now<'v>(
     before: &'v View<'_>,
     after: &'v View<'_>,
 ) -> impl Iterator<Item = (&'v Task, &'v Task)> {
     pairs(before, after).filter(|(was, is)| !was.status.is_terminal() && is.status.is_terminal())
 }
 
-fn settled_is_final(before: &View<'_>, after: &View<'_>) -> Finding {
+pub(super) fn settled_is_final(before: &View<'_>, after: &View<'_>) -> Finding {
     let mut last = before.world.run.settle_seq;
     let mut seqs: Vec<_> = settled_now(before, after)
         .map(|(_, is)| (is.settle_seq, is))
@@ -80,7 +80,7 @@ fn settled_is_final(before: &View<'_>, after: &View<'_>) -> Finding {
     Ok(())
 }
 
-fn identity_is_kept(before: &View<'_>, after: &View<'_>) -> Finding {
+pub(super) fn identity_is_kept(before: &View<'_>, after: &View<'_>) -> Finding {
     ensure(after.world.tasks.len() >= before.world.tasks.len(), || {
         "a row is gone".to_owned()
     })?;
@@ -105,14 +105,14 @@ fn identity_is_kept(before: &View<'_>, after: &View<'_>) -> Finding {
 }
 
 /// The items of this step.
-fn told<'v>(before: &View<'_>, after: &'v View<'_>) -> &'v [Item] {
+pub(super) fn told<'v>(before: &View<'_>, after: &'v View<'_>) -> &'v [Item] {
     let items = &after.world.items;
     let from = items.partition_point(|i| i.seq <= before.world.run.event_seq);
     &items[from..]
 }
 
 /// Each task's items lead from its old status to its new one, one legal write an item.
-fn every_status_write_is_told(before: &View<'_>, after: &View<'_>) -> Finding {
+pub(super) fn every_status_write_is_told(before: &View<'_>, after: &View<'_>) -> Finding {
     let told = told(before, after);
     let changed = pairs(before, after)
         .filter(|(was, is)| was.status != is.status || was.generation != is.generation);
@@ -215,7 +215,7 @@ fn may_become(kind: TaskKind, from: TaskStatus, to: TaskStatus) -> bool {
     }
 }
 
-fn every_run_status_is_told(before: &View<'_>, after: &View<'_>) -> Finding {
+pub(super) fn every_run_status_is_told(before: &View<'_>, after: &View<'_>) -> Finding {
     let mut now = before.world.run.status;
     for item in told(before, after) {
         let Narrated::Run(to) = &item.what else {
@@ -245,7 +245,7 @@ fn run_may_become(from: RunStatus, to: RunStatus) -> bool {
     )
 }
 
-fn attention_is_told(before: &View<'_>, after: &View<'_>) -> Finding {
+pub(super) fn attention_is_told(before: &View<'_>, after: &View<'_>) -> Finding {
     let (was, is) = (&before.world.run.attention, &after.world.run.attention);
     let last = told(before, after)
         .iter()
@@ -334,7 +334,7 @@ fn the_deadline_wins(before: &View<'_>, after: &View<'_>) -> Finding {
 }
 
 /// Whether an extension of the row was told in this step.
-fn extended(before: &View<'_>, after: &View<'_>, no: TaskNo) -> bool {
+pub(super) fn extended(before: &View<'_>, after: &View<'_>, no: TaskNo) -> bool {
     let key = after.task(no).map(|t| &t.key);
     let of_row = |i: &Item| matches!(&i.what, Narrated::Other(told) if Some(told) == key);
     told(before, after).iter().any(of_row)
@@ -368,7 +368,7 @@ fn a_pause_stops_the_clocks(before: &View<'_>, after: &View<'_>) -> Finding {
 
 /// Nothing starts in a run that is pending, held, paused, stopping or over; a run that gets to run
 /// in this very step may start what is ready.
-fn nothing_starts_where_nothing_may(before: &View<'_>, after: &View<'_>) -> Finding {
+pub(super) fn nothing_starts_where_nothing_may(before: &View<'_>, after: &View<'_>) -> Finding {
     let ran = told(before, after)
         .iter()
         .any(|i| matches!(i.what, Narrated::Run(RunStatus::Running)));

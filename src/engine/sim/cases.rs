@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::client::{Client, Mood, Op, Tried, op, snapshot};
 use super::db::Db;
-use super::envelopes::{self, Dice, Palette};
+use super::envelopes;
+use super::grammar::{self, Dice, Palette};
 use crate::domain::json::Value;
 use crate::domain::words::{ApprovalMode, AuthoredBy, Holder, RunStatus, TaskKind};
 use crate::engine::approval::Rules;
@@ -70,20 +71,12 @@ impl Case {
     fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let fleet = envelopes::fleet();
-        let most = match dice.below(16) {
-            0 if dice.one_in(3) => 64,
-            0..=2 => 24,
-            _ => 8,
-        };
-        let palette = Palette {
-            races: !dice.one_in(4),
-            rounds: dice.one_in(3),
-            awaits: dice.one_in(2),
-            detached: dice.one_in(2),
-        };
+        let runners = envelopes::runner_ids(&fleet);
+        let most = grammar::most_steps(&mut dice);
+        let palette = Palette::of_run(&mut dice);
         let (steps, placed) = loop {
             let size = 1 + dice.below(most);
-            let steps = envelopes::steps(&mut dice, size, &fleet, palette, 'k', Vec::new());
+            let steps = grammar::steps(&mut dice, size, &runners, palette, 'k', Vec::new());
             if let Some(placed) = envelopes::place(&steps, &fleet) {
                 break (steps, Arc::new(placed));
             }
@@ -128,6 +121,8 @@ impl Case {
         let mut watch = Watch {
             before: snapshot(&world),
             version: 0,
+            anchor: snapshot(&world),
+            steps: 0,
         };
         let mut db = Db::new(world, envelopes::fleet());
         db.authored = Arc::new(envelopes::authored(&self.placed));
@@ -156,7 +151,13 @@ impl Case {
 struct Watch {
     before: World,
     version: u64,
+    /// The moment at which the present span began.
+    anchor: World,
+    steps: usize,
 }
+
+/// How many actions that wrote something make a span.
+const SPAN: usize = 8;
 
 impl Watch {
     fn step(&mut self, client: &mut Client, op: &Op) -> Result<(), String> {
@@ -185,6 +186,11 @@ impl Watch {
             invariants::narrated_in_order(&self.before, after).map_err(|v| v.to_string())?;
             invariants::losers_are_walked(&self.before, after).map_err(|v| v.to_string())?;
             invariants::a_reason_stands(&self.before, after).map_err(|v| v.to_string())?;
+        }
+        self.steps += 1;
+        if self.steps.is_multiple_of(SPAN) {
+            invariants::check_span(&self.anchor, after).map_err(|v| v.to_string())?;
+            self.anchor = snapshot(after);
         }
         self.look(client);
         Ok(())

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use super::command::{Answer, Appending, Command, body, link};
 use super::db::{Db, Taking};
-use super::envelopes::{self, Dice, Palette};
+use super::envelopes;
+use super::grammar::{self, Dice, Palette};
 use crate::domain::json::{Object, Value};
 use crate::domain::words::{ExecutorKind, Holder, ParkKind, RunStatus, TaskKind, TaskStatus};
 use crate::domain::{ExecutorId, TaskKey, TaskNo};
@@ -784,17 +785,13 @@ impl Client {
         let tasks = &self.db.world.tasks;
         let named = (0..3).map(|_| dice.of(tasks).key.as_str().to_owned());
         let named: Vec<String> = named.collect();
-        let palette = Palette {
-            races: dice.one_in(2),
-            rounds: dice.one_in(3),
-            awaits: dice.one_in(2),
-            detached: dice.one_in(2),
-        };
+        let palette = Palette::of_append(&mut dice);
         let prefix = *dice.of(&['p', 'q', 'v', 'x', 'y']);
         let mut steps = Value::Array(Vec::new());
         if !resolves || dice.one_in(2) {
             let most = 1 + dice.below(4);
-            steps = envelopes::steps(&mut dice, most, &self.db.fleet, palette, prefix, named);
+            let runners = envelopes::runner_ids(&self.db.fleet);
+            steps = grammar::steps(&mut dice, most, &runners, palette, prefix, named);
         }
         let mut answers = Vec::new();
         for n in 0..usize::from(resolves) * (1 + dice.below(2)) {

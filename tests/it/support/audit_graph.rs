@@ -42,7 +42,9 @@ pub const GRAPH: &[Audit] = &[
         "an_edge_is_released_exactly_when_its_tail_means_something",
         "SELECT 'edge ' || e.run_id || '/' || e.from_no || '-' || e.to_no || ' is ' || e.state || ', its tail ' || t.status
            FROM edges e JOIN tasks t ON (t.account_id, t.run_id, t.task_no) = (e.account_id, e.run_id, e.from_no)
-          WHERE e.state <> CASE
+             -- A reference to a row that had settled is born met, whatever the row came to (`engine.md` §5).
+          WHERE NOT (NOT e.structural AND e.state = 'met' AND (t.completed_at IS NOT NULL OR t.generation > 0))
+            AND e.state <> CASE
                 WHEN t.completed_at IS NULL THEN 'open'
                 WHEN t.status = 'completed' OR t.failure_resolution IS NOT NULL THEN 'met'
                 WHEN t.status = 'canceled' AND t.error_key = 'operation_canceled' AND t.on_failure = 'absorb' THEN 'met'
