@@ -1,14 +1,17 @@
 //! What a settle costs (INV-33, L6): rows read follow the degree of what settles, never the size of
 //! the run or its history; long chains and wide fans take linear work and no deep stack.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::command::{Answer, Command, body};
+use super::command::{Answer, Appending, Command, body};
 use super::db::{Db, Reads};
 use super::envelopes::{self, dawn};
 use super::fleet::Fleet;
+use crate::domain::json::{Value, parse};
 use crate::domain::words::{EdgeState, ExecutorKind, OnFailure, RunStatus, TaskKind, TaskStatus};
 use crate::domain::{TaskKey, TaskNo};
+use crate::engine::approval::Rules;
 use crate::engine::facts::{Counts, Edge, TaskError};
 use crate::engine::invariants::{self, Item, Narrated, World, recount};
 use crate::engine::tables::blank;
@@ -50,16 +53,21 @@ fn world(rows: usize, edges: impl Iterator<Item = (usize, usize)>) -> World {
     world
 }
 
-fn started(mut world: World) -> Db {
+fn started(world: World) -> Db {
+    let mut db = of_provider(world);
+    assert_eq!(db.run(Command::Start), Ok(Answer::Ok));
+    db
+}
+
+/// Not started yet; one provider serves all.
+fn of_provider(mut world: World) -> Db {
     world.run.counts = recount(&world).counts;
     let mut fleet = Fleet::default();
     let provider = fleet.add("p1", ExecutorKind::ToolProvider);
     provider
         .serves
         .insert("read".to_owned(), super::fleet::served(true, None));
-    let mut db = Db::new(world, fleet);
-    assert_eq!(db.run(Command::Start), Ok(Answer::Ok));
-    db
+    Db::new(world, fleet)
 }
 
 /// Claims and commits a row; answers what its settle read.
@@ -81,6 +89,12 @@ fn settle(db: &mut Db, n: usize, outcome: &str) -> Reads {
 
 /// `settled` rows behind a chain of four live ones; the history holds failures that were absorbed.
 fn with_history(settled: usize, policy: OnFailure) -> Db {
+    let db = started(history(settled, policy));
+    invariants::check(&db.world).unwrap();
+    db
+}
+
+fn history(settled: usize, policy: OnFailure) -> World {
     let edges = (1..settled + 4).map(|n| (n, n + 1));
     let mut world = world(settled + 4, edges);
     for (n, task) in world.tasks.iter_mut().take(settled).enumerate() {
@@ -109,9 +123,7 @@ fn with_history(settled: usize, policy: OnFailure) -> Db {
     world.tasks[settled].remaining = 0;
     world.tasks[settled].on_failure = policy;
     world.run.settle_seq = i32::try_from(settled).expect("few");
-    let db = started(world);
-    invariants::check(&db.world).unwrap();
-    db
+    world
 }
 
 #[test]
@@ -136,6 +148,70 @@ fn a_settle_reads_the_same_behind_a_hundred_rows_and_ten_thousand() {
         assert_eq!(reads[0], reads[1], "{policy} {outcome}");
         let most = reads[0].0.iter().map(|r| r.rows).max().unwrap();
         assert!(most <= 16, "{policy} {outcome}: {most} rows");
+    }
+}
+
+/// A live row that is committed, and as what.
+type Settled = (usize, &'static str);
+
+/// What a person's verb reads in a run with `settled` rows of history, once it was brought about.
+fn verb(settled: usize, rests: bool, before: &[Settled], command: &Command) -> Reads {
+    let mut world = history(settled, OnFailure::Propagate);
+    world.run.has_rules = rests;
+    let mut db = of_provider(world);
+    let asks = parse(br#"[{"tool":"read","verdict":"ask","origin":"author"}]"#).expect("JSON");
+    db.rules = rests.then(|| Arc::new(Rules::read(&asks).expect("rules").0));
+    assert_eq!(db.run(Command::Start), Ok(Answer::Ok));
+    for (n, outcome) in before {
+        settle(&mut db, settled + n, outcome);
+    }
+    db.reads = Reads::default();
+    let answer = db.run(command.clone()).expect("no fault");
+    let accepted = matches!(answer, Answer::Ok | Answer::Appended(_));
+    assert!(accepted, "{command:?}: {answer:?}");
+    let reads = db.reads;
+    invariants::check(&db.world).unwrap();
+    reads
+}
+
+/// L6 for persons' verbs, as for settles: history costs nothing.
+#[test]
+fn verbs_read_the_same_rows_with_one_hundred_and_ten_thousand_settled() {
+    type OfRow = fn(TaskKey) -> Command;
+    let append = |_: TaskKey| {
+        let call = [("name", "read".into()), ("key", "x".into())];
+        let steps = Value::Array(vec![Value::from([("tool", Value::from(call))])]);
+        let appending = Appending::new(steps, Vec::new(), None, Some("k".to_owned()), 1);
+        Command::Append(Box::new(appending.expect("steps")))
+    };
+    // Of the first live row: whether it rests for an approver, what happened before, the verb, and the
+    // most rows that it may read. Three rows stand behind that row.
+    let verbs: [(&str, bool, &[Settled], OfRow, usize); 10] = [
+        ("retry", false, &[(1, "failed")], Command::Retry, 16),
+        ("abandon", false, &[(1, "failed")], Command::Abandon, 16),
+        ("cancel", false, &[], Command::Cancel, 16),
+        (
+            "cancel later",
+            false,
+            &[(1, "completed")],
+            Command::Cancel,
+            24,
+        ),
+        ("approve", true, &[], Command::Approve, 8),
+        ("deny", true, &[], |key| Command::Deny(key, None), 12),
+        ("pause", false, &[], |_| Command::Pause { force: false }, 2),
+        ("drain", false, &[], |_| Command::Graceful, 12),
+        ("stop", false, &[], |_| Command::Stop(None), 12),
+        ("append", false, &[], append, 4),
+    ];
+    for (word, rests, before, command, most) in verbs {
+        let first = usize::from(word == "cancel later") + 1;
+        let reads = [100, 10_000].map(|settled| {
+            let key = TaskKey::trusted(format!("t{}", settled + first));
+            verb(settled, rests, before, &command(key))
+        });
+        assert_eq!(reads[0], reads[1], "{word}");
+        assert!(reads[0].rows <= most, "{word}: {:?}", reads[0]);
     }
 }
 

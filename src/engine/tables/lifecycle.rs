@@ -120,3 +120,47 @@ fn the_early_hold() {
         ",
     );
 }
+
+/// A held run is stopped like any other: its claims live until then, or finish under a graceful one.
+#[test]
+fn a_stop_ends_a_hold() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a, on_failure halt),T(b)], T(c)]
+        claim  a p1            -> granted
+        commit a p1 'x' failed -> failed; a failed
+        claim  b p1            -> granted
+        schedule               -> ok; run needs_attention, attention halt_failure a
+        stop                   -> ok; b canceled, c canceled, run canceling, run canceled
+        show   run             -> canceled
+        hints                  -> b canceled for p1
+        commit b p1 'ok'       -> canceled
+        retry  a               -> not_adjudicable
+        stop                   -> already_terminal
+        ",
+    );
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a, on_failure halt),T(b)], T(c)]
+        claim  a p1            -> granted
+        commit a p1 'x' failed -> failed; a failed
+        claim  b p1            -> granted
+        schedule               -> ok; run needs_attention, attention halt_failure a
+        drain                  -> ok; c canceled, run canceling
+        show   run             -> canceling
+        retry  a               -> not_adjudicable
+        commit b p1 'ok'       -> completed; b completed, run canceled
+        ",
+    );
+    check(
+        "
+        executor p1 provider t
+        steps [T(a)]
+        claim  a p1            -> granted
+        commit a p1 'x' failed -> failed; a failed, run needs_attention, attention deliverable_unresolved a
+        drain                  -> ok; run canceling, run canceled
+        ",
+    );
+}

@@ -197,7 +197,8 @@ impl Play {
             (key, crate::engine::sim::command::body(&members))
         };
         let resolves = resolves.into_iter().map(said).collect();
-        let appending = Appending::new(steps, resolves, revision, under, 1);
+        let seed = u64::try_from(self.asked).expect("few");
+        let appending = Appending::new(steps, resolves, revision, under, seed);
         Command::Append(Box::new(appending.expect("steps of the right shape")))
     }
 
