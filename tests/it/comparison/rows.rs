@@ -300,7 +300,15 @@ fn task(row: &Row) -> Task {
         result_from: numbers("result_from"),
         after_keys: row.get("after_keys"),
         remaining: row.get("remaining"),
+        owner: number(row, "owner_no"),
+        operation: row.get("operation_no"),
+        is_tip: row.get("is_tip"),
+        background: row.get("background"),
+        taken_over: row.get("taken_over"),
+        trace_end: row.get("trace_end"),
+        context_of: number(row, "context_no"),
         tool_name: row.get("tool_name"),
+        tool_alias: row.get("tool_alias"),
         timeout_ms: row.get("timeout_ms"),
         target: executor(row, "target_executor_id"),
         holder: word_opt(row, "holder"),
@@ -313,6 +321,8 @@ fn task(row: &Row) -> Task {
             successes: row.get("join_successes"),
             pending: row.get("join_pending"),
         }),
+        // Runners of the comparison author no work.
+        sources: Vec::new(),
         addressed: word_opt(row, "addressed_role").map(|role| Addressed {
             role,
             executor: executor(row, "addressed_executor_id"),
@@ -348,6 +358,7 @@ fn edge(row: &Row) -> Edge {
         to: TaskNo(row.get("to_no")),
         ordinal: row.get("ordinal"),
         structural: row.get("structural"),
+        source: row.get("source"),
         state: word(row, "state"),
     }
 }
