@@ -13,7 +13,7 @@ WHEEL_MOTO := moto[server]==5.2.5
 WHEEL_SCHEMATHESIS := schemathesis==4.32.5
 NODE_PACKAGES := @rails/actioncable@8.1.400 ws@8.23.0 @stoplight/spectral-cli@6.16.3
 
-.PHONY: run test ci check setup setup-test build clean-data help \
+.PHONY: run test ci check bench setup setup-test build clean-data help \
 	soak services-up services-down setup-rust setup-postgres setup-redis setup-nextest setup-node setup-moto setup-schemathesis setup-pgbouncer
 
 # Installers must not run beside each other.
@@ -24,6 +24,7 @@ help:
 	@echo "make test        every check that CI runs"
 	@echo "make check       format and lints only"
 	@echo "make ci          make test, where no check may be skipped"
+	@echo "make bench       the speed beside what the bare database does; writes docs/benchmarks.md"
 	@echo "make setup       install what is missing, and build"
 	@echo "make services-up, services-down   PostgreSQL and Redis for a series of cargo nextest run"
 	@echo "make soak        ten million simulated runs (SOAK_CASES), optimised"
@@ -35,7 +36,7 @@ run: setup
 # The runner comes last: its summary is the closing line.
 test: setup-test
 	$(CARGO) fmt --all -- --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) test --locked --doc --quiet
 	@$(report_skips)
 	@$(NEXUS) test-services run -- $(runner)
@@ -45,8 +46,8 @@ ci:
 
 check:
 	$(CARGO) fmt --all -- --check
-	$(CARGO) check --locked --all-targets
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) check --locked --workspace --all-targets
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 setup: build setup-postgres setup-redis
 
@@ -60,6 +61,11 @@ SOAK_CASES ?= 10000000
 # A failure prints its seed: NEXUS_SIM_SEED=n tries it alone.
 soak:
 	NEXUS_SIM_CASES=$(SOAK_CASES) $(CARGO) test --release --locked --lib engine::sim::cases -- --nocapture
+
+# About ten minutes. Private servers with their durability on, everything in the release profile.
+bench: setup-postgres setup-redis
+	$(CARGO) build --locked --release -p nexus -p nexus-loadtest
+	@$(TARGET_DIR)/release/nexus-loadtest --dir .nexus/bench bench --page docs/benchmarks.md
 
 clean-data: build
 	@$(NEXUS) test-services clean --root .nexus
@@ -151,8 +157,8 @@ report_skips = skipped=0; \
 # Tests that drive a foreign program live in the module `foreign_clients` of the integration binary,
 # one a file, named for it.
 without = $$($(have_node) || echo actioncable spectral) $$($(have_schemathesis) || echo schemathesis)
-runner = $$($(have_nextest) && echo "$(CARGO) nextest run --locked" \
-	  || echo "$(CARGO) test --locked --lib --bins --tests") \
+runner = $$($(have_nextest) && echo "$(CARGO) nextest run --locked --workspace" \
+	  || echo "$(CARGO) test --locked --workspace --lib --bins --tests") \
 	$$(set -- $(without); [ -z "$$1" ] || { words=$$(echo "$$@" | tr ' ' '|'); \
 	  $(have_nextest) && echo "-E not(test(/^foreign_clients::($$words)::/))" \
 	  || { echo "--"; for word in "$$@"; do echo "--skip foreign_clients::$$word::"; done; }; })
