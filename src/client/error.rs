@@ -101,6 +101,34 @@ impl Error {
         }
     }
 
+    /// The same words once more: a call that spoke for several owes each of them its error.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Api {
+                status,
+                code,
+                message,
+                retry_after,
+                body,
+            } => Self::Api {
+                status: *status,
+                code: code.clone(),
+                message: message.clone(),
+                retry_after: *retry_after,
+                body: body.clone(),
+            },
+            Self::Transport { what, source } => Self::Transport {
+                what: what.clone(),
+                source: chain(&**source).into(),
+            },
+            Self::Decode { what, why } => Self::Decode {
+                what: what.clone(),
+                why: why.clone(),
+            },
+            Self::Setup(why) => Self::Setup(why.clone()),
+        }
+    }
+
     /// Reads the envelope of an unsuccessful answer.
     pub(super) fn from_answer(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let body = json::parse(body).unwrap_or(Value::Null);

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::answers::{
-    Answer, Claim, ClaimGrant, ClaimState, ExecutorBootstrap, InboxRow, Page, Task, Upload,
+    self, Answer, Claim, ClaimGrant, ClaimState, CommitResult, ExecutorBootstrap, InboxRow, Page,
+    Task, Upload,
 };
 use super::error::Error;
 use super::transport::{Call, Client, FILE_TIMEOUT, path};
@@ -116,6 +117,57 @@ impl Commit {
             .map_err(|e| Error::Setup(format!("the result cannot be written as JSON: {e}")))?;
         Ok(bytes.into())
     }
+}
+
+/// One entry of a batch of commits: a row, and the bytes of its commit.
+#[derive(Debug, Clone)]
+pub struct CommitEntry {
+    /// The run.
+    pub run_public_id: String,
+    /// The task.
+    pub task_key: String,
+    /// What [`Commit::body`] made.
+    pub body: Bytes,
+}
+
+impl CommitEntry {
+    /// How many bytes it takes in a batch, at most.
+    pub fn size(&self) -> usize {
+        const NAMES: usize = r#"{"run_public_id":"","task_key":"",},"#.len();
+        NAMES + self.run_public_id.len() + self.task_key.len() + self.body.len()
+    }
+
+    /// Writes it: the bytes of the commit stay as they are, the row's names before them.
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let unusable = || Error::Setup("a commit's body must be a JSON object".to_owned());
+        let members = self.body.strip_prefix(b"{").ok_or_else(unusable)?;
+        let row = Value::from([
+            ("run_public_id", self.run_public_id.as_str().into()),
+            ("task_key", self.task_key.as_str().into()),
+        ]);
+        let row = serde_json::to_vec(&row).map_err(|_| unusable())?;
+        out.extend_from_slice(&row[..row.len() - 1]);
+        if !members.starts_with(b"}") {
+            out.push(b',');
+        }
+        out.extend_from_slice(members);
+        Ok(())
+    }
+}
+
+/// The body of a batch.
+fn batch(entries: &[CommitEntry]) -> Result<Bytes, Error> {
+    let size = entries.iter().map(CommitEntry::size).sum::<usize>();
+    let mut body = Vec::with_capacity(size + r#"{"commits":[]}"#.len());
+    body.extend_from_slice(br#"{"commits":["#);
+    for (at, entry) in entries.iter().enumerate() {
+        if at > 0 {
+            body.push(b',');
+        }
+        entry.write(&mut body)?;
+    }
+    body.extend_from_slice(b"]}");
+    Ok(body.into())
 }
 
 /// One ephemeral frame of a claimed call (`executor.md` §14).
@@ -377,6 +429,30 @@ impl Client {
         self.send(call).await?.whole()
     }
 
+    /// `POST /executor/inbox/commits`: 1 to 64 commits, each answered as it would be alone, in their
+    /// order. Repeating the same entries is safe by nature.
+    ///
+    /// # Errors
+    /// [`Error`]: nothing was answered about any of them.
+    pub async fn commits(
+        &self,
+        entries: &[CommitEntry],
+    ) -> Result<Answer<Vec<Result<Task, Error>>>, Error> {
+        const WHAT: &str = "POST /agent_api/v1/executor/inbox/commits";
+        let call = Call::post(at(&["inbox", "commits"]))
+            .json_bytes(batch(entries)?)
+            .repeatable();
+        let raw = self.send(call).await?;
+        raw.answer(|body| {
+            let results: Vec<CommitResult> = answers::wrapped(body, "results")?;
+            if results.len() != entries.len() {
+                let (got, sent) = (results.len(), entries.len());
+                return Err(format!("{got} results for {sent} entries"));
+            }
+            Ok(results.into_iter().map(|r| r.outcome(WHAT)).collect())
+        })
+    }
+
     /// `POST /executor/uploads`: stages a capture, a new one at each call.
     ///
     /// # Errors
@@ -450,6 +526,25 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_carries_the_bytes_of_its_commits() {
+        let entry = |body: &'static str| CommitEntry {
+            run_public_id: "r".to_owned(),
+            task_key: "a\"".to_owned(),
+            body: Bytes::from_static(body.as_bytes()),
+        };
+        let entries = [entry(r#"{"content":1.50}"#), entry("{}")];
+        let body = batch(&entries).unwrap();
+        assert_eq!(
+            body,
+            concat!(
+                r#"{"commits":[{"run_public_id":"r","task_key":"a\"","content":1.50},"#,
+                r#"{"run_public_id":"r","task_key":"a\""}]}"#
+            )
+        );
+        assert!(batch(&[entry("[]")]).is_err());
+    }
 
     #[test]
     fn a_commit_sends_what_is_present_and_nothing_else() {

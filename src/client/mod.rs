@@ -30,7 +30,7 @@ pub mod words;
 pub use answers::{Answer, Page};
 pub use chance::{jittered, key as idempotency_key};
 pub use error::{Error, chain};
-pub use executor::{Announcement, Commit, FileBytes, ProgressFrame, ServedTool};
+pub use executor::{Announcement, Commit, CommitEntry, FileBytes, ProgressFrame, ServedTool};
 pub use member::{Resolution, RunListQuery};
 pub use operator::{NewExecutor, NewMember};
 pub use retry::RetryPolicy;

@@ -171,8 +171,8 @@ type Queue = Vec<Box<dyn Waiting>>;
 /// The lanes of one replica.
 #[derive(Clone)]
 pub struct Lanes {
-    /// Never longer than there are places.
-    lanes: Arc<Vec<mpsc::UnboundedSender<Box<dyn Waiting>>>>,
+    /// What was handed in together stays together. Never longer than there are places.
+    lanes: Arc<Vec<mpsc::UnboundedSender<Queue>>>,
     places: Arc<Semaphore>,
 }
 
@@ -220,16 +220,55 @@ impl Lanes {
     /// # Errors
     /// The command's refusal, or a fault; [`store::Error::Overloaded`] when too many wait already.
     pub async fn execute<C: RunCommand>(&self, command: C) -> Reply<C> {
-        let full = || Error::Fault(store::Error::Overloaded);
+        let lane = self.lane_of(command.target());
+        let (ticket, answer) = self.ticket(command)?;
+        self.lanes[lane].send(vec![ticket]).map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Executes commands that came together, at most [`BATCH`]: those of one lane share a
+    /// transaction, those of one run are decided in their order. One answer each, in that order, as
+    /// [`execute`](Self::execute) would give it.
+    pub async fn execute_all<C: RunCommand>(&self, commands: Vec<C>) -> Vec<Reply<C>> {
+        debug_assert!(commands.len() <= BATCH);
+        let mut parcels: Vec<Queue> = self.lanes.iter().map(|_| Queue::new()).collect();
+        let mut answers = Vec::with_capacity(commands.len());
+        for command in commands {
+            let lane = self.lane_of(command.target());
+            answers.push(self.ticket(command).map(|(ticket, answer)| {
+                parcels[lane].push(ticket);
+                answer
+            }));
+        }
+        for (lane, parcel) in parcels.into_iter().enumerate() {
+            if !parcel.is_empty() {
+                // A lane that ended drops its tickets, which tells their callers.
+                let _ = self.lanes[lane].send(parcel);
+            }
+        }
+        let mut replies = Vec::with_capacity(answers.len());
+        for answer in answers {
+            replies.push(match answer {
+                Ok(answer) => answer.await.unwrap_or_else(|_| Err(gone())),
+                Err(overloaded) => Err(overloaded),
+            });
+        }
+        replies
+    }
+
+    fn lane_of(&self, target: RunTarget) -> usize {
+        let lane = BuildHasherDefault::<DefaultHasher>::default().hash_one(target);
+        usize::try_from(lane % self.lanes.len() as u64).unwrap_or(0)
+    }
+
+    /// Gives a command its place among what may wait.
+    fn ticket<C: RunCommand>(&self, command: C) -> Result<Queued<C>, Error<C::Refusal>> {
         let place = self
             .places
             .clone()
             .try_acquire_owned()
-            .map_err(|_| full())?;
-        let target = command.target();
+            .map_err(|_| Error::Fault(store::Error::Overloaded))?;
         let (reply, answer) = oneshot::channel();
-        let lane = BuildHasherDefault::<DefaultHasher>::default().hash_one(target);
-        let lane = usize::try_from(lane % self.lanes.len() as u64).unwrap_or(0);
         let ticket = Box::new(Ticket {
             command,
             decided: None,
@@ -237,16 +276,37 @@ impl Lanes {
             reply,
             _place: place,
         });
-        let gone = || Error::Fault(store::Error::Unavailable("the lane ended".into()));
-        self.lanes[lane].send(ticket).map_err(|_| gone())?;
-        answer.await.unwrap_or_else(|_| Err(gone()))
+        Ok((ticket, answer))
     }
 }
 
-async fn drive(executor: Executor, mut queue: mpsc::UnboundedReceiver<Box<dyn Waiting>>) {
-    let mut batch = Vec::with_capacity(BATCH);
-    while queue.recv_many(&mut batch, BATCH).await > 0 {
-        let mut commands = std::mem::take(&mut batch);
+/// A command as it is queued, and where its answer will be.
+type Queued<C> = (Box<dyn Waiting>, oneshot::Receiver<Reply<C>>);
+
+fn gone<R>() -> Error<R> {
+    Error::Fault(store::Error::Unavailable("the lane ended".into()))
+}
+
+async fn drive(executor: Executor, mut queue: mpsc::UnboundedReceiver<Queue>) {
+    let mut left = None;
+    loop {
+        let mut commands = match left.take() {
+            Some(parcel) => parcel,
+            None => match queue.recv().await {
+                Some(parcel) => parcel,
+                None => return,
+            },
+        };
+        while commands.len() < BATCH {
+            match queue.try_recv() {
+                Ok(more) if commands.len() + more.len() <= BATCH => commands.extend(more),
+                Ok(more) => {
+                    left = Some(more);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
         commands.retain(|command| !command.is_gone());
         let executor = executor.clone();
         // A batch of its own task: a panic inside it drops its commands' senders, not the lane.

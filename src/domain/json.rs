@@ -133,8 +133,21 @@ pub enum Unstorable {
 /// # Errors
 /// [`ParseError`].
 pub fn parse(bytes: &[u8]) -> Result<Value, ParseError> {
+    parse_enveloped(bytes, 0)
+}
+
+/// Parses a text whose values stand `envelope` levels deeper than they would alone: what is inside
+/// may nest [`PARSE_DEPTH`] levels, as at the door that takes it alone.
+///
+/// # Errors
+/// [`ParseError`].
+pub fn parse_enveloped(bytes: &[u8], envelope: usize) -> Result<Value, ParseError> {
     let mut jiter = Jiter::new(bytes);
-    let value = Reader { jiter: &mut jiter }.value(1)?;
+    let mut reader = Reader {
+        jiter: &mut jiter,
+        deepest: PARSE_DEPTH + envelope,
+    };
+    let value = reader.value(1)?;
     jiter.finish().map_err(|e| malformed(&e))?;
     Ok(value)
 }
@@ -151,6 +164,7 @@ fn malformed(e: &jiter::JiterError) -> ParseError {
 
 struct Reader<'a, 'j> {
     jiter: &'a mut Jiter<'j>,
+    deepest: usize,
 }
 
 impl Reader<'_, '_> {
@@ -161,7 +175,7 @@ impl Reader<'_, '_> {
 
     fn known(&mut self, peek: Peek, depth: usize) -> Result<Value, ParseError> {
         let container = peek == Peek::Array || peek == Peek::Object;
-        if container && depth > PARSE_DEPTH {
+        if container && depth > self.deepest {
             return Err(ParseError::TooDeep);
         }
         match peek {

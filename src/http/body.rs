@@ -14,11 +14,12 @@ pub const MAX_BODY: usize = 2 * 1024 * 1024;
 /// sent as up to six, and what is too large there has a code of its own.
 pub const MAX_ESCAPED_BODY: usize = 8 * 1024 * 1024;
 
-/// A JSON object body. A missing body is `{}`: the door says what it requires.
+/// A JSON object body. A missing body is `{}`: the door says what it requires. What another door
+/// would take as its whole body may stand `ENVELOPE` levels deep in it.
 #[derive(Debug)]
-pub struct Body(pub Object);
+pub struct Body<const ENVELOPE: usize = 0>(pub Object);
 
-impl<S: Send + Sync> FromRequest<S> for Body {
+impl<S: Send + Sync, const ENVELOPE: usize> FromRequest<S> for Body<ENVELOPE> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
@@ -43,7 +44,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
             return Ok(Self(Object::new()));
         }
         require_json(&headers)?;
-        parse(&bytes).map(Self)
+        object(json::parse_enveloped(&bytes, ENVELOPE)).map(Self)
     }
 }
 
@@ -90,7 +91,11 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 /// 400 `bad_request` when it is no JSON, 400 `parameter_invalid` when it nests too deep or is no
 /// object.
 pub fn parse(bytes: &[u8]) -> Result<Object, ApiError> {
-    match json::parse(bytes) {
+    object(json::parse(bytes))
+}
+
+fn object(parsed: Result<Value, json::ParseError>) -> Result<Object, ApiError> {
+    match parsed {
         Ok(Value::Object(members)) => Ok(members),
         Ok(_) => Err(ApiError::parameter_invalid(
             "body",

@@ -141,22 +141,25 @@ impl From<store::Error> for ApiError {
     }
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
+impl ApiError {
+    /// What stands in the envelope's `error`.
+    pub fn to_value(&self) -> Value {
         let mut members = vec![
             ("code".to_owned(), Value::from(self.code)),
-            ("message".to_owned(), Value::from(self.message)),
+            ("message".to_owned(), Value::from(self.message.as_str())),
         ];
-        members.extend(
-            self.extra
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value)),
-        );
+        let extra = self.extra.iter();
+        members.extend(extra.map(|(name, value)| ((*name).to_owned(), value.clone())));
         if let Some(id) = super::request_id::current() {
             members.push(("request_id".to_owned(), Value::from(id)));
         }
-        let value = Value::Object(members.into_iter().collect());
-        let body = match value.canonical() {
+        Value::Object(members.into_iter().collect())
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = match self.to_value().canonical() {
             Ok(text) => format!("{{\"error\":{}}}", text.as_str()),
             Err(_) => format!(
                 "{{\"error\":{{\"code\":\"{}\",\"message\":\"\"}}}}",

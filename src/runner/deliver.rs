@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::hub::{Hub, count};
 use super::work::Output;
 use crate::client::answers::InboxRow;
-use crate::client::{Error, chain};
+use crate::client::{CommitEntry, Error, chain};
 
 /// What follows an unsuccessful commit.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,10 +60,12 @@ async fn send(hub: &Hub, row: &InboxRow, body: Bytes) -> Option<String> {
     let first_at = Instant::now();
     let mut made = 0;
     loop {
-        let commit = hub
-            .client
-            .commit_bytes(&row.run_public_id, &row.task_key, body.clone());
-        let e = match commit.await {
+        let entry = CommitEntry {
+            run_public_id: row.run_public_id.clone(),
+            task_key: row.task_key.clone(),
+            body: body.clone(),
+        };
+        let e = match hub.courier.commit(&hub.client, entry).await {
             Ok(task) => {
                 tracing::info!(run.id = %row.run_public_id, task.key = %row.task_key,
                     status = %task.status, "committed");

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::courier::Courier;
 use super::work::Tool;
 use super::{Error, Report, Timing};
 use crate::client::Client;
@@ -20,6 +21,7 @@ pub(super) struct Hub {
     pub(super) client: Client,
     pub(super) tools: HashMap<String, Served>,
     pub(super) timing: Timing,
+    pub(super) courier: Courier,
     /// Free places.
     pub(super) places: Arc<Semaphore>,
     /// Something may be claimable.
@@ -67,6 +69,7 @@ impl Hub {
             client,
             tools,
             timing,
+            courier: Courier::new(),
             places: Arc::new(Semaphore::new(places)),
             work: Notify::new(),
             look: Notify::new(),

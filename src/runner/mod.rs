@@ -15,7 +15,8 @@
 //! A handler may start child work of its own and wait for it; see [`Operations`].
 //!
 //! The parts: [`feeder`](self) looks for work and claims it, `listener` turns cable frames into
-//! nudges, `call` keeps one claimed call alive until its handler is done, `deliver` commits.
+//! nudges, `call` keeps one claimed call alive until its handler is done, `deliver` commits, and
+//! `courier` carries commits that are done at once together.
 //!
 //! Does not know: steps, runs, models; what a tool does; the server's modules.
 //!
@@ -30,6 +31,7 @@
 //!   places.
 
 mod call;
+mod courier;
 mod deliver;
 mod feeder;
 mod hub;

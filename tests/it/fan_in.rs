@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nexus::commands::claim::Claimed;
+use nexus::commands::commit::Entry;
 use nexus::domain::words::ExecutorKind;
 use nexus::domain::{AccountId, ExecutorId, TaskNo};
 use nexus::store::credentials::ExecutorCaller;
@@ -173,9 +174,18 @@ async fn hundreds_of_fan_ins_of_thirty_two_start_one_follower_each() {
                 let body = nexus::domain::json::Object::new();
                 let (run, key) = (claim.row.run_public_id, claim.row.task_key);
                 barrier.wait().await;
-                nexus::commands::commit::commit(&app, caller, run, key, Some(&claim.token), &body)
-                    .await
-                    .unwrap();
+                nexus::commands::commit::commit(
+                    &app,
+                    &caller,
+                    Entry {
+                        run,
+                        key,
+                        token: Some(&claim.token),
+                        body: &body,
+                    },
+                )
+                .await
+                .unwrap();
             }
         });
         all(commits).await;

@@ -14,6 +14,7 @@ mod cable;
 mod catalogue;
 mod claims;
 mod cli;
+mod commit_batches;
 mod commits;
 mod comparison;
 mod connections;

@@ -360,7 +360,13 @@ pub async fn commands(target: &Target, size: Size) -> Result<Finding, Error> {
                 };
                 let key = row.key.parse().map_err(|_| broken("a key"))?;
                 let token = Some(claimed.token.as_str());
-                commands::commit::commit(&app, caller.clone(), run, key, token, &body)
+                let entry = commands::commit::Entry {
+                    run,
+                    key,
+                    token,
+                    body: &body,
+                };
+                commands::commit::commit(&app, &caller, entry)
                     .await
                     .map_err(|e| broken(&format!("{e:?}")))?;
                 seen.took("commit", at, unit);

@@ -1,8 +1,10 @@
 //! Resources of the executor plane (`executor.md`).
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use super::member::{AddressedTo, ExecutorRef};
+use super::member::{AddressedTo, ExecutorRef, Task};
+use crate::client::Error;
 use crate::client::words::{AssignmentScope, ExecutorKind, ExecutorStatus, InboxKind, Presence};
 use crate::domain::{Timestamp, Value};
 
@@ -193,6 +195,33 @@ pub struct ClaimGrant {
     pub task: InboxRow,
     /// The proof.
     pub claim: Claim,
+}
+
+/// What one entry of a batch of commits came to: the status and body of its own commit.
+#[derive(Deserialize)]
+pub(crate) struct CommitResult {
+    status: u16,
+    #[serde(default)]
+    task: Option<Box<RawValue>>,
+    #[serde(default)]
+    error: Option<Box<RawValue>>,
+}
+
+impl CommitResult {
+    /// As the commit alone would be answered by `what`.
+    pub(crate) fn outcome(self, what: &str) -> Result<Task, Error> {
+        if (200..300).contains(&self.status) {
+            let task = self.task.ok_or_else(|| "it shows no task".to_owned());
+            let read = |task: Box<RawValue>| super::read(task.get().as_bytes());
+            return task.and_then(read).map_err(|why| Error::Decode {
+                what: what.to_owned(),
+                why,
+            });
+        }
+        let error = self.error.as_deref().map_or("null", RawValue::get);
+        let body = format!(r#"{{"error":{error}}}"#);
+        Err(Error::from_answer(self.status, None, body.as_bytes()))
+    }
 }
 
 /// Whether a claim is alive (`executor.md` §9).

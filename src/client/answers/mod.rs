@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::domain::json::{self, Value};
 
+pub(super) use executor::CommitResult;
 pub use executor::{
     Claim, ClaimGrant, ClaimState, Credential, Executor, ExecutorBootstrap, ExecutorCredential,
     InboxRow, MachineExecutor, Upload,

@@ -14,6 +14,7 @@ mod uploads;
 
 /// The bounds of what these doors take.
 pub mod limits {
+    pub use super::commit::COMMITS;
     pub use super::inbox::{CLAIMS, PAGE, WAIT_MS};
     pub use super::operations::{LAST_POSITION, TRACE_PAGE};
 }

@@ -1,9 +1,12 @@
 //! The doors of the executor plane (`executor.md` §1).
 
-use serde_json::json;
+use std::collections::BTreeSet;
+
+use serde_json::{Value as Json, json};
 
 use super::operation::{Operation, Plane};
-use super::schema::{flag, integer, list, nullable, object, of, text, with};
+use super::refused::Every as _;
+use super::schema::{Component, flag, integer, list, nullable, object, of, says, text, with};
 use crate::commands::upload;
 use crate::domain::announcement;
 use crate::domain::idempotency::KEY_BYTES;
@@ -50,6 +53,15 @@ fn inbox() -> Vec<Operation> {
     let claim = object([("claim", of("Claim"))]);
     let commit = json!({"claim_token": "…", "outcome": "completed",
         "content": [{"type": "text", "text": "done"}]});
+    let entry = with(
+        with(
+            commit.clone(),
+            "run_public_id",
+            "0199c0de-0000-7000-8000-000000000001",
+        ),
+        "task_key",
+        "unit",
+    );
     vec![
         door(
             "get",
@@ -115,6 +127,19 @@ fn inbox() -> Vec<Operation> {
             "Task",
         )
         .refuses::<refusal::Commit>(),
+        door(
+            "post",
+            "/agent_api/v1/executor/inbox/commits",
+            "commitMany",
+            "States several final results at once",
+        )
+        .json(of("Commits"), true, json!({"commits": [entry]}))
+        .answers(
+            200,
+            "What each came to, in the order of the entries.",
+            object([("results", list(of("CommitResult")))]),
+        )
+        .refuses_by(&[(400, "parameter_missing")]),
     ]
 }
 
@@ -243,6 +268,37 @@ fn child_work() -> Vec<Operation> {
         .refuses_by(&missing)
         .refuses::<refusal::Observe>(),
     ]
+}
+
+/// What one entry of a batch of commits came to: what its own commit would answer, beside the status.
+fn commit_result() -> Json {
+    let settled = object([("status", json!({"const": 200})), ("task", of("Task"))]);
+    let surrounding = [
+        (400, "parameter_missing"),
+        (400, "parameter_invalid"),
+        (500, "internal_error"),
+        (503, "unavailable"),
+    ];
+    let all = [refusal::Commit::every(), surrounding.to_vec()].concat();
+    let statuses: BTreeSet<u16> = all.iter().map(|(status, _)| *status).collect();
+    let codes: BTreeSet<&str> = all.iter().map(|(_, code)| *code).collect();
+    let code = json!({"properties": {"code": {"enum": codes}}});
+    let refused = object([
+        ("status", json!({"enum": statuses})),
+        ("error", json!({"allOf": [of("ErrorBody"), code]})),
+    ]);
+    json!({"anyOf": [settled, refused]})
+}
+
+/// The shapes of this plane's answers that no other shows.
+pub(super) fn components() -> Vec<Component> {
+    vec![(
+        "CommitResult",
+        says(
+            commit_result(),
+            "What one entry of a batch of commits came to.",
+        ),
+    )]
 }
 
 pub(super) fn operations() -> Vec<Operation> {

@@ -103,6 +103,7 @@ fn schemas() -> Map<String, Json> {
     schema::components()
         .into_iter()
         .chain(views::components())
+        .chain(executor::components())
         .chain(requests::components())
         .map(|(name, schema)| (name.to_owned(), schema))
         .collect()

@@ -8,6 +8,7 @@ use super::schema::{
     text, with, words,
 };
 use crate::domain::words::{ApprovalMode, Lifetime, Losers, OnFailure, Outcome, Visibility, Wake};
+use crate::http::executor::limits::COMMITS;
 
 macro_rules! all {
     ($name:ident) => {
@@ -26,7 +27,7 @@ fn timeout() -> Json {
     integer(1, TIMEOUT_MS)
 }
 
-fn bounded(schema: Json, min: u32, max: u32) -> Json {
+fn bounded(schema: Json, min: usize, max: usize) -> Json {
     with(with(schema, "minItems", min), "maxItems", max)
 }
 
@@ -284,6 +285,9 @@ pub fn components() -> Vec<Component> {
         &submission(),
     );
     let commit = with(commit, "required", json!(["claim_token", "outcome"]));
+    let row = object([("run_public_id", id()), ("task_key", key())]);
+    let entry = super::schema::merged(row, &commit);
+    let commits = bounded(list(of("CommitEntry")), 1, COMMITS);
     let resolution = super::schema::merged(
         submission(),
         &with_required(object([("resolution_token?", nullable(text()))])),
@@ -300,6 +304,11 @@ pub fn components() -> Vec<Component> {
         ("Append", append()),
         ("Content", content()),
         ("Commit", commit),
+        (
+            "CommitEntry",
+            says(entry, "A commit, and the row that it is about."),
+        ),
+        ("Commits", object([("commits", commits)])),
         ("Resolution", resolution),
         ("Announcement", announcement()),
         ("ProgressFrame", frame()),

@@ -184,9 +184,13 @@ pub fn components() -> Vec<Component> {
             ),
         ),
         (
+            "ErrorBody",
+            says(error, "What is wrong, where, and what is allowed."),
+        ),
+        (
             "Error",
             says(
-                object([("error", error)]),
+                object([("error", of("ErrorBody"))]),
                 "Why a request is refused, at every door.",
             ),
         ),

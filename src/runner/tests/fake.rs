@@ -97,6 +97,7 @@ impl Fake {
             .route("/agent_api/v1/executor/announcement", put(bootstrap))
             .route("/agent_api/v1/executor/inbox", get(inbox))
             .route("/agent_api/v1/executor/inbox/claims", post(claims))
+            .route("/agent_api/v1/executor/inbox/commits", post(commits))
             .route(&format!("{row}/claim"), post(claim).get(read_claim))
             .route(&format!("{row}/extend"), post(extend))
             .route(&format!("{row}/commit"), post(commit))
@@ -127,10 +128,15 @@ impl Fake {
         self.inner.lock().unwrap().rows.push(row);
     }
 
+    /// A row that whoever has this token holds.
+    pub fn held_row(&self, key: &str, token: &str) {
+        self.row(key, "echo", json!({}));
+        self.with_row(key, |row| row.claimed = Some((None, token.to_owned())));
+    }
+
     /// A row that somebody else holds.
     pub fn foreign_row(&self, key: &str) {
-        self.row(key, "echo", json!({}));
-        self.with_row(key, |row| row.claimed = Some((None, "theirs".to_owned())));
+        self.held_row(key, "theirs");
     }
 
     pub fn with_row<T>(&self, key: &str, change: impl FnOnce(&mut Row) -> T) -> T {
@@ -236,6 +242,7 @@ fn door(request: &Request) -> &'static str {
         ("GET", "claim") => "read_claim",
         (_, "claim") => "claim",
         (_, "claims") => "claims",
+        (_, "commits") => "commits",
         (_, "inbox") => "inbox",
         (_, "extend") => "extend",
         (_, "commit") => "commit",
@@ -401,24 +408,55 @@ async fn extend(
     })
 }
 
+/// What a commit comes to: the row, or the refusal.
+fn judge(fake: &Fake, key: &str, body: Bytes) -> Result<Value, (u16, &'static str)> {
+    let sent: Value = serde_json::from_slice(&body).unwrap();
+    fake.with_row(key, |row| {
+        let (_, token) = row.claimed.as_ref().unwrap();
+        if sent["claim_token"] != json!(token) {
+            return Err((409, "stale_claim"));
+        }
+        match &row.committed {
+            Some(stored) if *stored != body => return Err((409, "final_result_conflict")),
+            _ => row.committed = Some(body),
+        }
+        Ok(json!({"key": row.key, "kind": "tool_task", "status": "completed"}))
+    })
+}
+
 async fn commit(
     State(fake): State<Fake>,
     Path((_, key)): Path<(String, String)>,
     body: Bytes,
 ) -> Response {
-    let sent: Value = serde_json::from_slice(&body).unwrap();
-    fake.with_row(&key, |row| {
-        let (_, token) = row.claimed.as_ref().unwrap();
-        if sent["claim_token"] != json!(token) {
-            return refusal(409, "stale_claim");
+    match judge(&fake, &key, body) {
+        Ok(task) => axum::Json(json!({"task": task})).into_response(),
+        Err((status, code)) => refusal(status, code),
+    }
+}
+
+async fn commits(State(fake): State<Fake>, body: Bytes) -> Response {
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let result = |entry: &Value| {
+        let mut commit = entry.as_object().unwrap().clone();
+        commit.remove("run_public_id").unwrap();
+        let key = commit.remove("task_key").unwrap();
+        let body = serde_json::to_vec(&commit).unwrap().into();
+        match judge(&fake, key.as_str().unwrap(), body) {
+            Ok(task) => json!({"status": 200, "task": task}),
+            Err((status, code)) => {
+                let error = json!({"code": code, "message": "as judged", "request_id": "r"});
+                json!({"status": status, "error": error})
+            }
         }
-        match &row.committed {
-            Some(stored) if *stored != body => return refusal(409, "final_result_conflict"),
-            _ => row.committed = Some(body),
-        }
-        let task = json!({"key": row.key, "kind": "tool_task", "status": "completed"});
-        axum::Json(json!({"task": task})).into_response()
-    })
+    };
+    let results: Vec<Value> = body["commits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(result)
+        .collect();
+    axum::Json(json!({ "results": results })).into_response()
 }
 
 async fn progress() -> StatusCode {

@@ -1,6 +1,7 @@
 //! The runner against a small kernel on real sockets. Windows are short, and tests wait on what the
 //! kernel saw, never on time.
 
+mod carrying;
 mod claiming;
 mod fake;
 mod holding;

@@ -459,9 +459,13 @@ impl Client {
     ) {
         let caller = self.scene.machine(by).expect("a machine").caller.clone();
         let what = format!("{key} {}", said(&body));
-        let outcome =
-            commands::commit::commit(app, caller, self.run, key.clone(), token.as_deref(), &body)
-                .await;
+        let entry = commands::commit::Entry {
+            run: self.run,
+            key: key.clone(),
+            token: token.as_deref(),
+            body: &body,
+        };
+        let outcome = commands::commit::commit(app, &caller, entry).await;
         let Some(view) = self.told("commit", &what, outcome) else {
             return;
         };
