@@ -252,7 +252,10 @@ pub(super) fn takeovers_are_right(before: &View<'_>, after: &View<'_>) -> Findin
 /// # Errors
 /// A row that should have been cancelled.
 pub fn losers_are_walked(before: &World, after: &World) -> Result<(), Violation> {
-    let (before, after) = (view(before)?, view(after)?);
+    walked(&view(before)?, &view(after)?)
+}
+
+pub(super) fn walked(before: &View<'_>, after: &View<'_>) -> Result<(), Violation> {
     let settled = |t: &&Task| {
         let was = before
             .task(t.no)
@@ -262,13 +265,13 @@ pub fn losers_are_walked(before: &World, after: &World) -> Result<(), Violation>
             && t.join.is_some_and(|j| j.losers == Losers::Cancel)
     };
     for race in after.world.tasks.iter().filter(settled) {
-        for no in upstream(&after, race.no) {
+        for no in upstream(after, race.no) {
             let open = after.task(no).filter(|t| !t.status.is_terminal());
-            let Some(task) = open.filter(|t| is_in_arms(&after, t, race.no)) else {
+            let Some(task) = open.filter(|t| is_in_arms(after, t, race.no)) else {
                 continue;
             };
             // Whoever ended after the walk was alive then, but for those that it ended itself.
-            let live = consumers(&after, no).any(|c| {
+            let live = consumers(after, no).any(|c| {
                 let later = c.settle_seq > race.settle_seq && !is_lost(c);
                 !c.status.is_terminal() || later
             });
@@ -281,7 +284,7 @@ pub fn losers_are_walked(before: &World, after: &World) -> Result<(), Violation>
                         task.status,
                         race.key,
                         race.settle_seq,
-                        consumers(&after, no)
+                        consumers(after, no)
                             .map(|c| (&c.key, c.status, c.settle_seq, &c.error))
                             .collect::<Vec<_>>()
                     ),

@@ -96,29 +96,34 @@ pub(super) fn may_be_mended(task: &Task) -> bool {
 }
 
 fn counts(world: &World, remaining: &[i32]) -> Counts {
-    let count = |of: &dyn Fn(&Task, i32) -> bool| {
-        let rows = world.tasks.iter().zip(remaining);
-        i32::try_from(rows.filter(|(t, r)| of(t, **r)).count()).unwrap_or(i32::MAX)
-    };
-    Counts {
-        tasks: count(&|_, _| true),
-        open: count(&|t, _| !t.status.is_terminal()),
-        ready: count(&|t, remaining| {
-            t.status == TaskStatus::Queued
-                && remaining == 0
-                && matches!(t.kind, TaskKind::Tool | TaskKind::Await)
-        }),
-        rounds: count(&|t, remaining| {
-            t.status == TaskStatus::Queued && remaining == 0 && t.kind == TaskKind::Model
-        }),
-        running: count(&|t, _| t.status == TaskStatus::Running),
-        awaiting: count(&|t, _| t.status == TaskStatus::AwaitingInput),
-        waits: count(&|t, _| {
-            t.holder == Some(Holder::Kernel) && t.status == TaskStatus::Dispatched
-        }),
-        started: count(&|t, _| t.status.is_started()),
-        approval: count(&|t, _| t.status == TaskStatus::NeedsApproval),
-        unresolved: count(&|t, _| holds(t)),
+    let mut counts = Counts {
+        tasks: i32::try_from(world.tasks.len()).unwrap_or(i32::MAX),
         undelivered: world.run.counts.undelivered,
+        ..Counts::default()
+    };
+    for (task, remaining) in world.tasks.iter().zip(remaining) {
+        let free = task.status == TaskStatus::Queued && *remaining == 0;
+        let starts = matches!(task.kind, TaskKind::Tool | TaskKind::Await);
+        let waits = task.holder == Some(Holder::Kernel) && task.status == TaskStatus::Dispatched;
+        for (count, of) in [
+            (&mut counts.open, !task.status.is_terminal()),
+            (&mut counts.ready, free && starts),
+            (&mut counts.rounds, free && task.kind == TaskKind::Model),
+            (&mut counts.running, task.status == TaskStatus::Running),
+            (
+                &mut counts.awaiting,
+                task.status == TaskStatus::AwaitingInput,
+            ),
+            (&mut counts.waits, waits),
+            (&mut counts.started, task.status.is_started()),
+            (
+                &mut counts.approval,
+                task.status == TaskStatus::NeedsApproval,
+            ),
+            (&mut counts.unresolved, holds(task)),
+        ] {
+            *count += i32::from(of);
+        }
     }
+    counts
 }

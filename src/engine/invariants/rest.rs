@@ -22,7 +22,7 @@ pub(super) fn keys_of(view: &View<'_>, reason: AttentionReason) -> Vec<TaskKey> 
 /// Whether a failure holds the run: nothing is ready or at work in the kernel, and no park but
 /// claimed calls and questions remains. The second: whether a question remains.
 fn failure_holds(view: &View<'_>) -> (bool, bool) {
-    let counts = view.recount.counts;
+    let counts = view.recount().counts;
     let idle = counts.ready + counts.rounds + counts.running + counts.waits == 0;
     let parks = || view.world.parks.iter();
     let waits = parks().any(|p| match p.kind {
@@ -40,8 +40,11 @@ fn failure_holds(view: &View<'_>) -> (bool, bool) {
 /// # Errors
 /// What was not judged.
 pub fn rest_is_judged(world: &World) -> Result<(), Violation> {
-    let view = view(world)?;
-    is_judged(&view).map_err(|detail| Violation {
+    judged(&view(world)?)
+}
+
+pub(super) fn judged(view: &View<'_>) -> Result<(), Violation> {
+    is_judged(view).map_err(|detail| Violation {
         name: "INV-16 rest_is_judged",
         detail,
     })
@@ -49,7 +52,7 @@ pub fn rest_is_judged(world: &World) -> Result<(), Violation> {
 
 fn is_judged(view: &View<'_>) -> Finding {
     let run = &view.world.run;
-    let counts = view.recount.counts;
+    let counts = view.recount().counts;
     let (held, asks) = failure_holds(view);
     let reason = run.attention.as_ref().map(|a| a.reason);
     match run.status {
@@ -97,8 +100,11 @@ fn is_judged(view: &View<'_>) -> Finding {
 /// # Errors
 /// Which reason should stand.
 pub fn a_reason_stands(before: &World, after: &World) -> Result<(), Violation> {
-    let view = view(after)?;
-    reason_stands(before, &view).map_err(|detail| Violation {
+    reasoned(before, &view(after)?)
+}
+
+pub(super) fn reasoned(before: &World, after: &View<'_>) -> Result<(), Violation> {
+    reason_stands(before, after).map_err(|detail| Violation {
         name: "INV-35 a_reason_stands",
         detail,
     })

@@ -100,7 +100,7 @@ fn graph_is_acyclic(view: &View<'_>) -> Finding {
 }
 
 fn edges_follow_settlements(view: &View<'_>) -> Finding {
-    let edges = view.world.edges.iter().zip(&view.recount.edges);
+    let edges = view.world.edges.iter().zip(&view.recount().edges);
     for (edge, expected) in edges {
         ensure(edge.state == *expected, || {
             let (from, to) = (edge.from.0, edge.to.0);
@@ -111,7 +111,7 @@ fn edges_follow_settlements(view: &View<'_>) -> Finding {
 }
 
 fn remaining_counts_open_edges(view: &View<'_>) -> Finding {
-    let rows = view.world.tasks.iter().zip(&view.recount.remaining);
+    let rows = view.world.tasks.iter().zip(&view.recount().remaining);
     for (task, expected) in rows.filter(|(t, _)| t.kind != TaskKind::Join) {
         ensure(task.remaining == *expected, || {
             format!("{} has {} left, not {expected}", task.key, task.remaining)
@@ -191,14 +191,14 @@ fn no_decided_race_is_open(view: &View<'_>) -> Finding {
 }
 
 fn counters_are_exact(view: &View<'_>) -> Finding {
-    let (kept, counted) = (view.world.run.counts, view.recount.counts);
+    let (kept, counted) = (view.world.run.counts, view.recount().counts);
     ensure(kept == counted, || format!("{kept:?}, not {counted:?}"))
 }
 
 fn open_failures_are_listed(view: &View<'_>) -> Finding {
     let mut listed = view.world.failures.clone();
     listed.sort_unstable();
-    let expected = &view.recount.failures;
+    let expected = &view.recount().failures;
     ensure(listed == *expected, || {
         format!("{listed:?}, not {expected:?}")
     })
@@ -370,7 +370,7 @@ fn nothing_ready_is_forgotten(view: &View<'_>) -> Finding {
         .world
         .tasks
         .iter()
-        .zip(&view.recount.remaining)
+        .zip(&view.recount().remaining)
         .find(|(t, left)| {
             matches!(t.kind, TaskKind::Tool | TaskKind::Await)
                 && t.status == TaskStatus::Queued
@@ -428,7 +428,7 @@ fn quiescence_is_judged(view: &View<'_>) -> Finding {
     let unresolved = view.world.tasks.iter().find(|t| holds(t));
     match run.status {
         RunStatus::Running => {
-            let counts = view.recount.counts;
+            let counts = view.recount().counts;
             let started = counts.started > 0 || counts.approval > 0;
             let alive = started || counts.ready > 0 || counts.rounds > 0;
             ensure(alive, || "the run is running with nothing to do".to_owned())
@@ -439,7 +439,7 @@ fn quiescence_is_judged(view: &View<'_>) -> Finding {
                 unresolved.map_or("", |t| t.key.as_str())
             )
         }),
-        RunStatus::Canceling => ensure(view.recount.counts.open > 0, || {
+        RunStatus::Canceling => ensure(view.recount().counts.open > 0, || {
             "the run is canceling with nothing open".to_owned()
         }),
         _ => Ok(()),

@@ -17,7 +17,9 @@ use crate::engine::author::Placed;
 use crate::engine::invariants::{self, World};
 
 /// Cases of one run of the tests, all parts together.
-const CASES: u64 = 20_000;
+const CASES: u64 = 100_000;
+/// One case in so many has up to 64 steps and as many actions; the others are small.
+const WHOLE: u64 = 5;
 /// Parts, which a runner may drive side by side.
 const PARTS: u64 = 8;
 
@@ -72,7 +74,12 @@ impl Case {
         let mut dice = Dice::new(seed);
         let fleet = envelopes::fleet();
         let runners = envelopes::runner_ids(&fleet);
-        let most = grammar::most_steps(&mut dice);
+        // Most of what may go wrong goes wrong between a few rows, and a small case costs little.
+        let small = !seed.is_multiple_of(WHOLE);
+        let most = match small {
+            true => 2 + dice.below(3),
+            false => grammar::most_steps(&mut dice),
+        };
         let palette = Palette::of_run(&mut dice);
         let (steps, placed) = loop {
             let size = 1 + dice.below(most);
@@ -82,7 +89,11 @@ impl Case {
             }
         };
         let mut ops = Vec::new();
-        let length = 4 + dice.below(if most == 64 { 80 } else { 20 });
+        let length = match most {
+            _ if small => 2 + dice.below(6),
+            64 => 4 + dice.below(80),
+            _ => 4 + dice.below(20),
+        };
         let mood = Mood {
             fails: dice.one_in(2),
             dawdles: dice.one_in(2),
@@ -172,20 +183,14 @@ impl Watch {
             return Ok(());
         }
         let after = &client.db.world;
-        invariants::check(after).map_err(|v| v.to_string())?;
-        invariants::check_step(&self.before, after).map_err(|v| v.to_string())?;
-        invariants::rest_is_judged(after).map_err(|v| v.to_string())?;
+        let alone = !matches!(op, Op::Batch(_));
+        invariants::check_transaction(&self.before, after, alone).map_err(|v| v.to_string())?;
         let appends = i32::try_from(client.appends()).expect("few");
         if after.run.revision != 1 + appends {
             let revision = after.run.revision;
             return Err(format!(
                 "INV-29: revision {revision} after {appends} appends"
             ));
-        }
-        if !matches!(op, Op::Batch(_)) {
-            invariants::narrated_in_order(&self.before, after).map_err(|v| v.to_string())?;
-            invariants::losers_are_walked(&self.before, after).map_err(|v| v.to_string())?;
-            invariants::a_reason_stands(&self.before, after).map_err(|v| v.to_string())?;
         }
         self.steps += 1;
         if self.steps.is_multiple_of(SPAN) {
