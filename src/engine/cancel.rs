@@ -6,16 +6,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use super::expire;
 use super::facts::Task;
 use super::graph::{Graph, Outcome};
 use crate::domain::TaskNo;
 use crate::domain::refusal::Cancel as Refusal;
-use crate::domain::words::{FailureResolution, Mark, TaskKind, TaskStatus};
+use crate::domain::words::{FailureResolution, Mark, TaskKind};
 
 /// Decides a cancel of the branch that the row stands in front of.
 ///
 /// # Errors
-/// `not_adjudicable`, `not_a_branch`, `already_terminal`.
+/// `not_adjudicable`, `not_a_branch`; `already_terminal`, which also settles a row that has expired.
 pub fn cancel(graph: &mut Graph, no: TaskNo) -> Result<(), Refusal> {
     let task = graph.task(no).ok_or(Refusal::NotFound)?;
     if graph.run.status.is_terminal() {
@@ -27,6 +28,14 @@ pub fn cancel(graph: &mut Graph, no: TaskNo) -> Result<(), Refusal> {
     if task.status.is_terminal() {
         return Err(Refusal::AlreadyTerminal);
     }
+    if graph
+        .park(no)
+        .is_some_and(|park| expire::is_due(graph, park))
+    {
+        // The deadline wins: the row had settled, and the caller is told so.
+        expire::settle_due(graph, no);
+        return Err(Refusal::AlreadyTerminal);
+    }
     for member in branch(graph, no) {
         let open = graph.task(member).is_some_and(|t| !t.status.is_terminal());
         if open {
@@ -34,7 +43,7 @@ pub fn cancel(graph: &mut Graph, no: TaskNo) -> Result<(), Refusal> {
                 resolution: Some(FailureResolution::Canceled),
                 ..Outcome::error("task_canceled", None)
             };
-            graph.settle(member, TaskStatus::Canceled, why);
+            expire::or_cancel(graph, member, why);
         }
     }
     Ok(())

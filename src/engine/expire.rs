@@ -1,5 +1,5 @@
-//! Expiry: what a passed deadline makes of a parked row (`executor.md` §12). The sweep and every
-//! door that meets a late answer share this one function.
+//! Expiry: what a passed deadline makes of a parked row (`executor.md` §12). The sweep, every door
+//! that meets a late answer and every cancel share this one function.
 
 use super::facts::Park;
 use super::graph::{Graph, Outcome};
@@ -30,6 +30,15 @@ pub fn settle_due(graph: &mut Graph, no: TaskNo) -> bool {
     };
     let (status, outcome) = verdict(park);
     graph.settle(no, status, outcome)
+}
+
+/// Ends a row that somebody cancels: one whose clock has run out settles its expiry instead, so that
+/// order of arrival cannot matter (INV-23).
+pub fn or_cancel(graph: &mut Graph, no: TaskNo, why: Outcome) -> bool {
+    if graph.park(no).is_some_and(|park| is_due(graph, park)) {
+        return settle_due(graph, no);
+    }
+    graph.settle(no, TaskStatus::Canceled, why)
 }
 
 /// The table.

@@ -10,11 +10,11 @@ use crate::domain::TaskNo;
 use crate::domain::refusal;
 use crate::domain::words::{FailureResolution, OnFailure, RunStatus, TaskKind};
 
-/// Whether the run takes a person's word about its failures.
+/// Whether the run takes a person's word about its failures; one that has not started has none yet.
 fn is_adjudicable(graph: &Graph) -> bool {
-    matches!(
+    !matches!(
         graph.run.status,
-        RunStatus::Running | RunStatus::Paused | RunStatus::NeedsAttention
+        RunStatus::Canceling | RunStatus::Canceled | RunStatus::Completed
     )
 }
 

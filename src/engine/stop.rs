@@ -2,6 +2,7 @@
 //! are told; gracefully, what has started may finish and keeps its result. Nothing is dispatched
 //! afterwards (INV-25).
 
+use super::expire;
 use super::graph::{Graph, Outcome};
 use crate::domain::TaskNo;
 use crate::domain::refusal;
@@ -81,11 +82,16 @@ fn begin(graph: &mut Graph) {
     }
 }
 
+/// Cancels those open rows. Of all of them, one whose clock has run out settles its expiry (INV-23):
+/// that an effect may have happened (`uncertain`) is not lost.
 fn cancel(graph: &mut Graph, which: impl Fn(TaskStatus) -> bool) {
     let open = graph.tasks().filter(|t| !t.status.is_terminal());
-    let open: Vec<TaskNo> = open.filter(|t| which(t.status)).map(|t| t.no).collect();
-    for no in open {
-        let why = Outcome::error("run_canceled", None);
-        graph.settle(no, TaskStatus::Canceled, why);
+    let open: Vec<(TaskNo, bool)> = open.map(|t| (t.no, which(t.status))).collect();
+    for (no, cancels) in open {
+        let due = graph.park(no).is_some_and(|p| expire::is_due(graph, p));
+        if cancels || due {
+            let why = Outcome::error("run_canceled", None);
+            expire::or_cancel(graph, no, why);
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::domain::words::{
     EdgeState, FailureResolution, JoinMode, Losers, OnFailure, TaskKind, TaskStatus,
 };
 use crate::domain::{TaskKey, TaskNo};
+use crate::engine::expire;
 use crate::engine::facts::{Selection, Task};
 use crate::engine::settlement::is_unresolved;
 
@@ -54,7 +55,7 @@ impl Graph {
             self.walk_due = false;
             for no in lost {
                 let why = Outcome::error("join_loser_canceled", None);
-                self.settle(no, TaskStatus::Canceled, why);
+                expire::or_cancel(self, no, why);
             }
         }
         None

@@ -304,16 +304,11 @@ fn the_deadline_wins(before: &View<'_>, after: &View<'_>) -> Finding {
         };
         let due = run_now >= park.deadline_at;
         let expired = matches!(is.status, TaskStatus::TimedOut | TaskStatus::Uncertain);
-        let answered = is.status == TaskStatus::Completed
-            || (is.status == TaskStatus::Failed
-                && is
-                    .error
-                    .as_ref()
-                    .is_some_and(|e| e.key != "executor_revoked"));
         ensure(!expired || due, || {
             format!("{} expired before {}", is.key, park.deadline_at)
         })?;
-        ensure(!answered || !due, || {
+        // Whoever ends it: an answer, a denial, a stop, a race, a person, an executor that leaves.
+        ensure(expired || !due, || {
             format!(
                 "{} is {} at or after {}",
                 is.key, is.status, park.deadline_at

@@ -811,7 +811,9 @@ impl Client {
         let version = self.db.version;
         let answer = self.db.run(command.clone())?;
         let refused = matches!(answer, Answer::Refused(code) if code != "result_unstorable");
-        let expired = answer == Answer::Refused("not_awaiting_approval") && self.expired(&command);
+        let late = ["not_awaiting_approval", "already_terminal"];
+        let late = matches!(answer, Answer::Refused(code) if late.contains(&code));
+        let expired = late && self.expired(before, &command);
         // A command that loads ready rows starts what is owed, though it is refused itself.
         let refused = refused && !before.run.schedulable;
         if refused && !expired && self.db.version != version {
@@ -822,14 +824,14 @@ impl Client {
         Ok(answer)
     }
 
-    /// Whether a decision about a resting call came too late and settled it.
-    fn expired(&self, command: &Command) -> bool {
+    /// Whether a person's word about a parked row came too late and settled it.
+    fn expired(&self, before: &World, command: &Command) -> bool {
         match command {
-            Command::Approve(key) | Command::Deny(key, _) => {
-                let task = self.db.task(task_no(&self.db, key));
-                task.error
-                    .as_ref()
-                    .is_some_and(|e| e.key == "approval_expired")
+            Command::Approve(key) | Command::Deny(key, _) | Command::Cancel(key) => {
+                let no = task_no(&self.db, key);
+                let (was, is) = (task(before, no).status, self.db.task(no).status);
+                let expired = matches!(is, TaskStatus::TimedOut | TaskStatus::Uncertain);
+                expired && !was.is_terminal()
             }
             _ => false,
         }
@@ -1018,7 +1020,9 @@ impl Client {
             park(key).is_some_and(|p| run.run_now(self.db.world.now) >= p.deadline_at)
         };
         let wanted = match command {
+            Command::Cancel(key) if due(key) && of(key).mark.is_none() => "already_terminal",
             Command::Retry(key) | Command::Abandon(key) => {
+                let adjudicable = adjudicable || run.status == Pending;
                 let retries = matches!(command, Command::Retry(_));
                 let fits = before.failures.contains(&of(key).no)
                     && !(retries && of(key).kind == TaskKind::Join);

@@ -156,3 +156,16 @@ fn an_executor_that_leaves_fails_what_it_did_not_claim() {
         ",
     );
 }
+
+/// INV-23: an executor that leaves after the deadline finds an expiry.
+#[test]
+fn the_deadline_wins_over_a_revocation() {
+    check(
+        "
+        executor r1 runner read:30s
+        task a tool read for r1
+        clock 30s
+        revoke r1 a -> 1; a timed_out, run needs_attention, attention deliverable_unresolved a
+        ",
+    );
+}

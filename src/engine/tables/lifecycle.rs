@@ -164,3 +164,46 @@ fn a_stop_ends_a_hold() {
         ",
     );
 }
+
+/// `engine.md` §10, INV-23: a stop settles nothing but the expiry of what has expired, so that an effect
+/// that may have happened stays told; by force, gracefully, and from a pause only what was due at it.
+#[test]
+fn the_deadline_wins_over_a_stop() {
+    check(
+        "
+        executor p1 provider t! u
+        task a tool t timeout 1s
+        task b tool u timeout 1s
+        task c tool u
+        task z tool u waits a,b,c
+        claim  a p1 -> granted
+        clock  1s
+        stop        -> ok; a uncertain, b timed_out, c canceled, z canceled, run canceling, run canceled
+        ",
+    );
+    check(
+        "
+        executor p1 provider t! u
+        task a tool t timeout 1s
+        task b tool u timeout 1s as approval
+        task c tool u
+        task z tool u waits a,b,c
+        claim  a p1 -> granted
+        clock  1d
+        drain       -> ok; a uncertain, b timed_out, c timed_out, z canceled, run canceling, run canceled
+        ",
+    );
+    check(
+        "
+        executor p1 provider t!
+        task a tool t timeout 2s
+        task b tool t timeout 1s
+        claim  a p1 -> granted
+        claim  b p1 -> granted
+        clock  1s
+        pause       -> ok; run paused
+        clock  9s
+        stop        -> ok; a canceled, b uncertain, run canceling, run canceled
+        ",
+    );
+}

@@ -197,3 +197,51 @@ fn observations() {
         ",
     );
 }
+
+/// `engine.md` §10, INV-23: a cancel at or after the deadline settles the expiry and is told that the
+/// row has settled; a paused run's clock stands.
+#[test]
+fn the_deadline_wins_over_a_cancel() {
+    check(
+        "
+        executor p1 provider t! u
+        task a tool t timeout 1s
+        task b tool u timeout 1s
+        task c tool u timeout 1s
+        task z tool u waits a,b,c
+        claim  a p1 -> granted
+        pause       -> ok; run paused
+        clock  5s
+        cancel c    -> ok; c canceled
+        resume      -> ok; run running
+        clock  6s
+        cancel a    -> already_terminal; a uncertain, z skipped
+        cancel b    -> already_terminal; b timed_out, run needs_attention, attention deliverable_unresolved a b
+        ",
+    );
+    check(
+        r#"
+        executor p1 provider t
+        rules [{"tool":"t","verdict":"ask","origin":"author"}]
+        steps [T(a)]
+        show    run -> running approval_required [a]
+        clock   1d
+        cancel  a   -> already_terminal; a timed_out, run needs_attention, attention deliverable_unresolved a
+        show    a   -> timed_out error approval_expired
+        "#,
+    );
+}
+
+/// `runs.md` §8.3: a pending run takes a person's word, and has no failure yet.
+#[test]
+fn nothing_is_repaired_in_a_pending_run() {
+    check(
+        "
+        executor p1 provider t
+        pending
+        steps [T(a)]
+        retry   a -> not_retryable
+        abandon a -> not_abandonable
+        ",
+    );
+}

@@ -166,3 +166,18 @@ fn what_waits_for_a_race_by_name() {
         ",
     );
 }
+
+/// §10, INV-23: a loser whose clock had run out when the race ended settles its expiry.
+#[test]
+fn the_deadline_wins_over_a_loser_walk() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(a),T(b, timeout_ms 1000),T(c)] until any key race, T(z)]
+        claim  a p1      -> granted
+        claim  b p1      -> granted
+        clock  1s
+        commit a p1 'ok' -> completed; a completed, b timed_out, c canceled, race completed, z started
+        ",
+    );
+}

@@ -437,8 +437,12 @@ impl Play {
         let version = self.db().version;
         let answer = self.db().run(command).unwrap_or_else(|e| panic!("{e}"));
         let wrote = self.db().version != version;
-        // These two may settle the row that they refuse.
-        let settles = ["result_unstorable", "not_awaiting_approval"];
+        // These may settle the row that they refuse.
+        let settles = [
+            "result_unstorable",
+            "not_awaiting_approval",
+            "already_terminal",
+        ];
         let refused = matches!(answer, Answer::Refused(code) if !settles.contains(&code));
         assert!(!(refused && wrote), "INV-30: {answer:?} wrote something");
         told(&answer)
