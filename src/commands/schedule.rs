@@ -7,8 +7,7 @@ use crate::domain::{AccountId, PublicId};
 use crate::engine::mint::Mint;
 use crate::store::{self, First, Locked, RunTarget};
 
-/// The most rows that one pass starts.
-pub(super) const PASS: i64 = 64;
+pub(super) use crate::engine::graph::PASS;
 
 struct Schedule {
     target: RunTarget,

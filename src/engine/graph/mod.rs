@@ -49,6 +49,9 @@ use crate::domain::words::{
 };
 use crate::domain::{PublicId, TaskNo, Timestamp, UploadId};
 
+/// The most rows that one pass over what is ready starts.
+pub const PASS: i64 = 64;
+
 /// What a decision must see before it can go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Want {
@@ -62,6 +65,8 @@ pub enum Want {
     Row(TaskNo),
     /// The rows that a person may retry or abandon.
     Failures,
+    /// Rows that are ready, as many as one pass starts.
+    Ready,
     /// Everything structurally upstream of these barriers, up to where their arms begin, with all
     /// outgoing edges; and what the races among their sources selected.
     Arms(Vec<TaskNo>),
@@ -247,6 +252,8 @@ pub struct Graph {
     absorb_due: bool,
     /// Something became ready by a settle or a repair: a hold ends.
     woken: bool,
+    /// A hold has ended: what became ready under it is owed a pass.
+    pass_owed: bool,
     /// Calls that a person approved, to be sent on their way.
     granted: BTreeMap<TaskNo, ApprovalFact>,
     host: Option<Option<Host>>,
@@ -375,6 +382,7 @@ impl Graph {
             locked_parks: BTreeSet::new(),
             absorb_due: false,
             woken: false,
+            pass_owed: false,
             granted: BTreeMap::new(),
             host: None,
             rules: None,
@@ -483,6 +491,11 @@ impl Graph {
     /// Takes stored parks that rest is judged by.
     pub fn put_rests(&mut self, rests: Vec<(TaskNo, Rest)>) {
         self.rests = Some(rests);
+    }
+
+    /// Stored rows that are ready are loaded, as many as one pass starts.
+    pub fn put_ready(&mut self) {
+        self.pass_owed = false;
     }
 
     /// All stored rows that rest for that reason are loaded.
@@ -695,12 +708,11 @@ impl Graph {
         if status.is_terminal() || matches!(status, RunStatus::Canceling) {
             self.run.attention = None;
         }
-        let attention_reason = self.run.attention.as_ref().map(|a| a.reason);
         let failure_reason = self.run.failure_reason.clone();
         self.narration.run.push(Event::TurnStatus {
             run_status: status,
             failure_reason,
-            attention_reason,
+            attention_reason: None, // told once the command is at rest
         });
     }
 

@@ -7,7 +7,7 @@
 
 use super::{Graph, Outcome, Want};
 use crate::domain::TaskNo;
-use crate::domain::words::TaskStatus;
+use crate::engine::expire;
 use crate::engine::facts::{Operation, Task};
 use crate::engine::settlement::{Settlement, settlement};
 
@@ -120,7 +120,7 @@ impl Graph {
         self.ended.clear();
         for no in open {
             let why = Outcome::error(PARENT_SETTLED, None);
-            self.settle(no, TaskStatus::Canceled, why);
+            expire::or_cancel(self, no, why);
         }
         for no in failed {
             self.take_over(no);

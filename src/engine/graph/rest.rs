@@ -42,6 +42,9 @@ impl Graph {
                 continue;
             }
             self.wake();
+            if let Some(want) = self.owed_pass() {
+                return Some(want);
+            }
             if self.may_start() && !(self.ready.is_empty() && self.granted.is_empty()) {
                 if let Some(want) = self.start_ready() {
                     return Some(want);
@@ -77,6 +80,16 @@ impl Graph {
         if std::mem::take(&mut self.woken) && counts.ready + counts.rounds > 0 {
             self.end_hold();
         }
+    }
+
+    /// What became ready under a hold (approved there) starts in the transaction that ends it.
+    fn owed_pass(&mut self) -> Option<Want> {
+        if !(self.pass_owed && self.may_start()) {
+            return None;
+        }
+        let loaded = i32::try_from(self.ready.len()).unwrap_or(i32::MAX);
+        self.pass_owed = self.run.counts.ready > loaded;
+        self.pass_owed.then_some(Want::Ready)
     }
 
     fn start_ready(&mut self) -> Option<Want> {
@@ -170,7 +183,7 @@ impl Graph {
                     // What the hold was for has been taken over or resolved.
                     self.set_attention(None);
                     self.end_hold();
-                    return self.judge_rest();
+                    return self.owed_pass().or_else(|| self.judge_rest());
                 }
                 self.keep_keys()
             }
@@ -329,10 +342,18 @@ impl Graph {
         let Narration {
             first,
             mut rows,
-            run,
+            mut run,
             attention,
             ..
         } = std::mem::take(&mut self.narration);
+        // Only now is known which reason stands. A status that another follows has none: nobody was
+        // ever asked under it.
+        if let Some(Event::TurnStatus {
+            attention_reason, ..
+        }) = run.last_mut()
+        {
+            *attention_reason = self.run.attention.as_ref().map(|a| a.reason);
+        }
         rows.sort_by_key(|(no, _)| *no);
         let items = first
             .into_iter()

@@ -373,6 +373,7 @@ impl Graph {
         use crate::domain::words::RunStatus;
         if self.run.status == RunStatus::NeedsAttention {
             self.set_run_status(RunStatus::Running);
+            self.pass_owed = true;
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::domain::{TaskKey, TaskNo, Timestamp};
 pub use race::losers_are_walked;
 pub use recount::{Recount, recount};
 pub use rest::{a_reason_stands, rest_is_judged};
-pub use step::{narrated_in_order, refusal_changes_nothing};
+pub use step::{narrated_in_order, refusal_changes_nothing, the_reason_told_stands};
 
 /// All rows of one run, as they stand between two transactions.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,8 +74,8 @@ pub struct Item {
 pub enum Narrated {
     /// A task's status was written.
     Task(TaskKey, TaskStatus),
-    /// The run's status was written.
-    Run(RunStatus),
+    /// The run's status was written, while that reason stood.
+    Run(RunStatus, Option<AttentionReason>),
     /// The attention's reason or keys changed.
     Attention(AttentionReason, Vec<TaskKey>),
     /// Something else about a task.
@@ -87,7 +87,11 @@ pub enum Narrated {
 impl From<&Event> for Narrated {
     fn from(event: &Event) -> Self {
         match event {
-            Event::TurnStatus { run_status, .. } => Self::Run(*run_status),
+            Event::TurnStatus {
+                run_status,
+                attention_reason,
+                ..
+            } => Self::Run(*run_status, *attention_reason),
             Event::TaskStatus(item) => Self::Task(item.task_key.clone(), item.status),
             Event::AttentionRequired { reason, keys } => Self::Attention(*reason, keys.clone()),
             Event::TaskDeadlineExtended { task_key, .. } => Self::Other(task_key.clone()),
@@ -201,6 +205,7 @@ pub fn check_transaction(before: &World, after: &World, alone: bool) -> Result<(
     rest::judged(&after)?;
     if alone {
         narrated_in_order(before.world, after.world)?;
+        the_reason_told_stands(before.world, after.world)?;
         race::walked(&before, &after)?;
         rest::reasoned(before.world, &after)?;
     }

@@ -62,7 +62,7 @@ fn a_claim_is_not_lost(before: &View<'_>, after: &View<'_>) -> Finding {
 
 /// Whether the run's clock stood at some moment of the span.
 fn stood_still(before: &View<'_>, after: &View<'_>) -> bool {
-    let paused = |i: &super::Item| i.what == Narrated::Run(RunStatus::Paused);
+    let paused = |i: &super::Item| matches!(i.what, Narrated::Run(RunStatus::Paused, _));
     before.world.run.status == RunStatus::Paused || told(before, after).iter().any(paused)
 }
 

@@ -537,7 +537,7 @@ fn items_are_contiguous(view: &View<'_>) -> Finding {
         )
     })?;
     let told = items.iter().rev().find_map(|i| match i.what {
-        Narrated::Run(status) => Some(status),
+        Narrated::Run(status, _) => Some(status),
         _ => None,
     });
     ensure(told.is_none_or(|s| s == view.world.run.status), || {

@@ -5,6 +5,7 @@ use super::{Finding, Item, Narrated, View, Violation, World, ensure};
 use crate::domain::words::{EdgeState, RunStatus, TaskKind, TaskStatus};
 use crate::domain::{TaskKey, TaskNo};
 use crate::engine::facts::Task;
+use crate::engine::graph::PASS;
 
 pub(super) type Check = fn(&View<'_>, &View<'_>) -> Finding;
 
@@ -24,6 +25,10 @@ pub(super) const ALL: &[(&str, Check)] = &[
     (
         "INV-25 nothing_starts_where_nothing_may",
         nothing_starts_where_nothing_may,
+    ),
+    (
+        "INV-7 the_end_of_a_hold_carries_the_pass",
+        the_end_of_a_hold_carries_the_pass,
     ),
     ("INV-6 edges_do_not_go_back", edges_do_not_go_back),
     (
@@ -218,7 +223,7 @@ fn may_become(kind: TaskKind, from: TaskStatus, to: TaskStatus) -> bool {
 pub(super) fn every_run_status_is_told(before: &View<'_>, after: &View<'_>) -> Finding {
     let mut now = before.world.run.status;
     for item in told(before, after) {
-        let Narrated::Run(to) = &item.what else {
+        let Narrated::Run(to, _) = &item.what else {
             continue;
         };
         ensure(run_may_become(now, *to), || {
@@ -366,7 +371,7 @@ fn a_pause_stops_the_clocks(before: &View<'_>, after: &View<'_>) -> Finding {
 pub(super) fn nothing_starts_where_nothing_may(before: &View<'_>, after: &View<'_>) -> Finding {
     let ran = told(before, after)
         .iter()
-        .any(|i| matches!(i.what, Narrated::Run(RunStatus::Running)));
+        .any(|i| matches!(i.what, Narrated::Run(RunStatus::Running, _)));
     if ran || before.world.run.status == RunStatus::Running {
         return Ok(());
     }
@@ -379,6 +384,17 @@ pub(super) fn nothing_starts_where_nothing_may(before: &View<'_>, after: &View<'
         })?;
     }
     Ok(())
+}
+
+/// What became ready under a hold has started once the hold is over, as far as one pass goes.
+fn the_end_of_a_hold_carries_the_pass(before: &View<'_>, after: &View<'_>) -> Finding {
+    let ended = before.world.run.status == RunStatus::NeedsAttention
+        && after.world.run.status == RunStatus::Running;
+    let within_a_pass = i64::try_from(after.world.tasks.len()).is_ok_and(|n| n <= PASS);
+    let ready = after.recount().counts.ready;
+    ensure(!(ended && within_a_pass) || ready == 0, || {
+        format!("{ready} rows are ready after a hold and were not started")
+    })
 }
 
 fn edges_do_not_go_back(before: &View<'_>, after: &View<'_>) -> Finding {
@@ -454,6 +470,31 @@ pub fn refusal_changes_nothing(before: &World, after: &World) -> Result<(), Viol
     Ok(())
 }
 
+/// INV-35: in the step of one command, the run's last status was told with the reason that stands now
+/// (`runs.md` §13), not with one that ended meanwhile.
+///
+/// # Errors
+/// What was told instead.
+pub fn the_reason_told_stands(before: &World, after: &World) -> Result<(), Violation> {
+    let new = after
+        .items
+        .iter()
+        .filter(|i| i.seq > before.run.event_seq)
+        .rev();
+    let mut told = new.filter_map(|i| match &i.what {
+        Narrated::Run(_, reason) => Some(*reason),
+        _ => None,
+    });
+    let stands = after.run.attention.as_ref().map(|a| a.reason);
+    match told.next() {
+        Some(told) if told != stands => Err(Violation {
+            name: "INV-35 the_reason_told_stands",
+            detail: format!("{told:?} was told and {stands:?} stands"),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// The items of one command stand in the order of `runs.md` §13: the row that it is about, then
 /// other rows in authoring order, then the run, then the attention.
 ///
@@ -476,7 +517,7 @@ pub fn narrated_in_order(before: &World, after: &World) -> Result<(), Violation>
                     (1, number(key))
                 }
             }
-            Narrated::Run(_) | Narrated::Shell => (2, None),
+            Narrated::Run(..) | Narrated::Shell => (2, None),
             Narrated::Attention(..) => (3, None),
         };
         if place < last {

@@ -7,6 +7,7 @@ use super::{Receipt, Recorded, accepted, named};
 use crate::domain::TaskNo;
 use crate::domain::json::Value;
 use crate::domain::words::TaskStatus;
+use crate::engine::expire;
 use crate::engine::facts::Task;
 use crate::engine::graph::{Graph, Outcome};
 use crate::engine::settlement::OPERATION_CANCELED;
@@ -38,7 +39,10 @@ pub(super) fn cancel(
     let mut canceled = Vec::new();
     for no in targets {
         let why = Outcome::error(OPERATION_CANCELED, None);
-        if graph.settle(no, TaskStatus::Canceled, why) {
+        // The deadline wins: what has expired is told as that.
+        let ended = expire::or_cancel(graph, no, why);
+        let status = graph.task(no).map(|t| t.status);
+        if ended && status == Some(TaskStatus::Canceled) {
             canceled.extend(key_of(graph, &no));
         }
     }

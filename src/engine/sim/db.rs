@@ -19,7 +19,7 @@ use crate::domain::{ExecutorId, TaskKey, TaskNo, Timestamp};
 use crate::engine::approval::Rules;
 use crate::engine::claim;
 use crate::engine::facts::{Caller, Edge, LiveClaim, Park, Rest, Seen, Selection, Task};
-use crate::engine::graph::{Graph, Want};
+use crate::engine::graph::{Graph, PASS, Want};
 use crate::engine::invariants::{Item, Narrated, StoredResult, World};
 
 /// What a command sees at first: as `store::First`.
@@ -493,6 +493,11 @@ impl Db {
             // The simulated runners author no work.
             Want::Attached(nos) => locked.graph.put_attached(nos),
             Want::Upstream(nos) => locked.graph.put_upstream(nos),
+            Want::Ready => {
+                locked.graph.put_ready();
+                let ready = self.ready_rows(usize::try_from(PASS).expect("few"));
+                self.slice(locked, &ready, true);
+            }
             Want::Into(nos) => {
                 let nos: BTreeSet<TaskNo> = nos.iter().copied().collect();
                 self.put_into(locked, &nos.into_iter().collect::<Vec<_>>());

@@ -111,7 +111,7 @@ pub(crate) fn born(placed: &Placed, now: Timestamp) -> World {
     let births = tasks
         .iter()
         .map(|t| Narrated::Task(t.key.clone(), t.status));
-    let told = births.chain([Narrated::Run(RunStatus::Pending)]);
+    let told = births.chain([Narrated::Run(RunStatus::Pending, None)]);
     let items: Vec<Item> = (1..)
         .zip(told)
         .map(|(seq, what)| Item { seq, what })

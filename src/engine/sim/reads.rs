@@ -34,7 +34,7 @@ fn world(rows: usize, edges: impl Iterator<Item = (usize, usize)>) -> World {
         results: Vec::new(),
         items: vec![Item {
             seq: 1,
-            what: Narrated::Run(RunStatus::Pending),
+            what: Narrated::Run(RunStatus::Pending, None),
         }],
     };
     for (from, to) in edges {

@@ -207,3 +207,52 @@ fn the_deadline_wins_over_a_stop() {
         ",
     );
 }
+
+/// `engine.md` §5, INV-7: a call that was approved under a hold starts in the transaction that ends it,
+/// whichever that is.
+#[test]
+fn the_end_of_a_hold_starts_what_was_approved_under_it() {
+    for (end, told) in [
+        ("abandon h", "ok; h failed, x dispatched, run running"),
+        (
+            "retry h",
+            "ok; h waiting, h started, x dispatched, run running",
+        ),
+        (
+            "append [!T(d)]",
+            "appended; d waiting, x dispatched, run running",
+        ),
+    ] {
+        check(&format!(
+            r#"
+            executor p1 provider t w
+            rules [{{"tool":"w","verdict":"ask","origin":"author"}}]
+            task h tool t halt
+            task x tool w
+            task z tool t waits h,x
+            claim   h p1            -> granted
+            commit  h p1 'x' failed -> failed; h failed, run needs_attention, attention halt_failure h
+            approve x               -> ok; x waiting
+            {end} -> {told}
+            "#
+        ));
+    }
+}
+
+/// `runs.md` §13, INV-35: a status is told with the reason that stands when its transaction is at rest
+/// (every table checks it): none, when the hold just ended.
+#[test]
+fn a_released_hold_is_told_without_its_reason() {
+    check(
+        "
+        executor p1 provider t
+        steps [T(a, on_failure halt), T(b)]
+        claim   a p1            -> granted
+        commit  a p1 'x' failed -> failed; a failed, run needs_attention, attention halt_failure a
+        retry   a               -> ok; a waiting, a started, run running
+        claim   a p1            -> granted
+        commit  a p1 'x' failed -> failed; a failed, run needs_attention, attention halt_failure a
+        append [T(c)]           -> appended; c waiting, run running, run needs_attention
+        ",
+    );
+}

@@ -350,7 +350,7 @@ impl Play {
             world.run.event_seq = 1;
             world.items.push(Item {
                 seq: 1,
-                what: Narrated::Run(RunStatus::Pending),
+                what: Narrated::Run(RunStatus::Pending, None),
             });
             let mut db = Db::new(world, self.fleet.clone());
             db.keeps_events = true;
@@ -427,6 +427,8 @@ impl Play {
             invariants::check(after).unwrap_or_else(|v| panic!("{words:?}: {v}"));
             invariants::check_step(&before, after).unwrap_or_else(|v| panic!("{words:?}: {v}"));
             invariants::narrated_in_order(&before, after)
+                .unwrap_or_else(|v| panic!("{words:?}: {v}"));
+            invariants::the_reason_told_stands(&before, after)
                 .unwrap_or_else(|v| panic!("{words:?}: {v}"));
         }
         let items: Vec<String> = db.events[told..].iter().map(shown).collect();

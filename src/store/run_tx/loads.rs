@@ -12,7 +12,7 @@ use super::statements::{
 use super::{First, Locked, RunTarget};
 use crate::domain::words::{AttentionReason, ParkKind};
 use crate::domain::{TaskKey, TaskNo};
-use crate::engine::graph::Want;
+use crate::engine::graph::{PASS, Want};
 use crate::store::Sql;
 use crate::store::tx::Batch;
 
@@ -117,10 +117,7 @@ impl Loads {
             }
             First::Parked(nos) => self.parked.nos(target, nos),
             First::OpenRows => self.open.run(target),
-            First::Ready(limit) => {
-                self.ready.run(target);
-                self.ready_limit = self.ready_limit.max(*limit);
-            }
+            First::Ready(limit) => self.ready(target, *limit),
             First::Row(key) => self.keys.key(target, key),
             First::Repair(key) => self.repairs.key(target, key),
             First::Branch(key) => self.branches.key(target, key),
@@ -163,6 +160,11 @@ impl Loads {
         }
     }
 
+    fn ready(&mut self, target: &RunTarget, limit: i64) {
+        self.ready.run(target);
+        self.ready_limit = self.ready_limit.max(limit);
+    }
+
     pub(super) fn want(&mut self, target: &RunTarget, want: &Want, locked: Option<&Locked>) {
         match want {
             Want::Edges(nos) => self.nos.nos(target, nos),
@@ -186,6 +188,7 @@ impl Loads {
                 }
             }
             Want::Failures => self.failures.run(target),
+            Want::Ready => self.ready(target, PASS),
             Want::Arms(nos) => self.arms.nos(target, nos),
             Want::Parks(nos) => self.parks.nos(target, nos),
             Want::Rests(most) => {

@@ -392,6 +392,7 @@ pub(super) fn seen(locked: &mut Locked, want: &Want) {
             }
         }
         Want::Failures => locked.graph.expect_failures(),
+        Want::Ready => locked.graph.put_ready(),
         Want::Arms(nos) => locked.graph.put_arms(nos, Vec::new()),
         Want::Parks(nos) => locked.graph.put_locked_parks(nos, Vec::new()),
         Want::Rests(_) => locked.graph.put_rests(Vec::new()),

@@ -65,7 +65,7 @@ const RESULTS: &str = "SELECT task_no, generation, digest, selection, content FR
       WHERE account_id = $1 AND run_id = $2 ORDER BY task_no, generation";
 const WAITS: &str = "SELECT observes_no, task_no FROM waits WHERE account_id = $1 AND run_id = $2";
 const ITEMS: &str = "SELECT seq, type, p ->> 'task_key' AS task_key, p ->> 'status' AS status,
-            p ->> 'run_status' AS run_status, p ->> 'reason' AS reason, p ->> 'blocked_task_keys' AS keys,
+            p ->> 'run_status' AS run_status, p ->> 'attention_reason' AS attention_reason, p ->> 'reason' AS reason, p ->> 'blocked_task_keys' AS keys,
             (p ->> 'blocked_task_overflow') IS NOT NULL AS overflows
        FROM (SELECT seq, type, payload::json AS p FROM run_events
               WHERE account_id = $1 AND host_id = $2 AND seq > $3 ORDER BY seq OFFSET 0) e";
@@ -388,7 +388,7 @@ fn park(row: &Row) -> Park {
 fn item(row: &Row, run: &Run) -> Item {
     let key = || TaskKey::trusted(row.get("task_key"));
     let what = match row.get("type") {
-        "turn_status" => Narrated::Run(word(row, "run_status")),
+        "turn_status" => Narrated::Run(word(row, "run_status"), word_opt(row, "attention_reason")),
         "task_status" if row.get::<_, &str>("status") == "waiting" => {
             Narrated::Task(key(), TaskStatus::Queued)
         }
