@@ -2,15 +2,14 @@
 //! the failures it takes over.
 //!
 //! The arms of a race are the rows whose nearest races lead to it; scheduling obeys every edge,
-//! cancellation follows structural placement only.
+//! cancellation follows structural placement only. A failure may be taken over from before the arms
+//! too: from wherever structural edges lead to the race.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Graph, NewResult, Outcome, Want};
 use crate::domain::json::{Object, Value};
-use crate::domain::words::{
-    EdgeState, FailureResolution, JoinMode, Losers, OnFailure, TaskKind, TaskStatus,
-};
+use crate::domain::words::{EdgeState, FailureResolution, JoinMode, Losers, OnFailure, TaskStatus};
 use crate::domain::{TaskKey, TaskNo};
 use crate::engine::expire;
 use crate::engine::facts::{Selection, Task};
@@ -285,12 +284,18 @@ impl Graph {
             unseen.dedup();
             return Some(Want::Edges(unseen));
         }
-        self.absorb_due = false;
+        let mut absorbed = Vec::new();
         for no in failures {
-            if self.is_race_absorbed(no) {
-                self.write(no, |task| task.race_absorbed = true);
-                self.release_again(no);
+            match self.is_race_absorbed(no) {
+                Ok(true) => absorbed.push(no),
+                Ok(false) => {}
+                Err(want) => return Some(want),
             }
+        }
+        self.absorb_due = false;
+        for no in absorbed {
+            self.write(no, |task| task.race_absorbed = true);
+            self.release_again(no);
         }
         None
     }
@@ -311,24 +316,80 @@ impl Graph {
         None
     }
 
-    /// Whether a pending halt failure stands upstream of a settled race, with no live consumer: nobody
-    /// who waits for it. Who was born behind the failure reads it and waits no more.
-    fn is_race_absorbed(&self, no: TaskNo) -> bool {
+    /// Whether a pending halt failure stands upstream of a settled race, with no live consumer.
+    fn is_race_absorbed(&self, no: TaskNo) -> Result<bool, Want> {
         let task = self.loaded(no);
-        if !is_unresolved(task) {
-            return false;
+        if !is_unresolved(task) || self.is_waited_for(no) {
+            return Ok(false);
         }
+        if self.is_in_an_ended_race(task) {
+            return Ok(true);
+        }
+        if !self.may_be_upstream_since_now(no) {
+            return Ok(false);
+        }
+        self.leads_to_an_ended_race(no)
+    }
+
+    /// Whether a live row waits for it. Who was born behind a failure reads it and waits no more.
+    pub(super) fn is_waited_for(&self, no: TaskNo) -> bool {
+        let mut waiting = self.edges_of(no).iter();
+        waiting.any(|e| e.state == EdgeState::Open && !self.loaded(e.to).status.is_terminal())
+    }
+
+    /// Whether a race in whose arms the row was placed has ended.
+    fn is_in_an_ended_race(&self, task: &Task) -> bool {
         let mut at = task.barrier;
-        let mut settled = false;
         while let Some(barrier) = at.and_then(|no| self.tasks.get(&no)) {
-            settled |= barrier.kind == TaskKind::Join && barrier.status.is_terminal();
+            if is_ended_race(barrier) {
+                return true;
+            }
             at = barrier.barrier;
         }
-        let waiting = self.edges_of(no).iter();
-        let waiting = waiting.filter(|e| e.state == EdgeState::Open);
-        let consumers = waiting.map(|e| self.loaded(e.to));
-        settled && consumers.into_iter().all(|c| c.status.is_terminal())
+        false
     }
+
+    /// What stands before a race is not looked for each time: only once the failure is new, has lost a
+    /// consumer, or a race has ended, in this transaction.
+    fn may_be_upstream_since_now(&self, no: TaskNo) -> bool {
+        let changed = &self.changes.tasks;
+        let mut consumers = self.edges_of(no).iter().map(|e| e.to);
+        changed.contains(&no)
+            || consumers.any(|to| changed.contains(&to))
+            || changed.iter().any(|no| is_ended_race(self.loaded(*no)))
+    }
+
+    /// Whether structural edges lead from a failure that nobody waits for to a race that has ended. All
+    /// that is on the way has settled, since what waits for it would else be live.
+    fn leads_to_an_ended_race(&self, failure: TaskNo) -> Result<bool, Want> {
+        let mut seen = BTreeSet::from([failure]);
+        let (mut todo, mut unseen) = (vec![failure], Vec::new());
+        while let Some(no) = todo.pop() {
+            let Some(edges) = self.edges.get(&no) else {
+                unseen.push(no);
+                continue;
+            };
+            for edge in edges.iter().filter(|e| e.structural) {
+                let head = self.loaded(edge.to);
+                if is_ended_race(head) {
+                    return Ok(true);
+                }
+                if head.status.is_terminal() && seen.insert(head.no) {
+                    todo.push(head.no);
+                }
+            }
+        }
+        if unseen.is_empty() {
+            return Ok(false);
+        }
+        unseen.sort_unstable();
+        Err(Want::Behind(unseen))
+    }
+}
+
+fn is_ended_race(task: &Task) -> bool {
+    let is_race = task.join.is_some_and(|j| j.mode != JoinMode::All);
+    is_race && task.status.is_terminal()
 }
 
 /// Whether a row joins operations rather than the members of a group.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::{Class, Graph, NewResult, Outcome, Want};
 use crate::domain::hint::Hint;
-use crate::domain::words::{EdgeState, JoinMode, OnFailure, TaskKind, TaskStatus};
+use crate::domain::words::{EdgeState, JoinMode, TaskKind, TaskStatus};
 use crate::domain::{PublicId, TaskNo};
 use crate::engine::facts::{Claim, Edge, Join, Park, Source, Task};
 use crate::engine::settlement::{Settlement, settlement};
@@ -91,14 +91,13 @@ impl Graph {
         let task = self.loaded(no);
         let is_barrier = task.kind == TaskKind::Join
             && matches!(status, TaskStatus::Completed | TaskStatus::Failed);
-        let may_be_absorbed = task.barrier.is_some() && task.on_failure == OnFailure::Halt;
         // Whoever read a pending failure may just have stopped being there.
         let was_a_consumer = task.kind == TaskKind::Join
             || matches!(status, TaskStatus::Canceled | TaskStatus::Skipped);
         if is_barrier {
             self.barriers.push(no);
         }
-        self.absorb_due |= may_be_absorbed || was_a_consumer;
+        self.absorb_due |= was_a_consumer;
         true
     }
 
@@ -160,7 +159,9 @@ impl Graph {
     fn release(&mut self, no: TaskNo) {
         let meaning = settlement(self.loaded(no));
         if meaning == Settlement::Pending {
-            // A halt failure keeps its edges open, but for joins that want every source ended.
+            // A halt failure keeps its edges open, but for joins that want every source ended; one that
+            // nobody waits for may be a race's.
+            self.absorb_due |= !self.is_waited_for(no);
             return self.count_ended(no);
         }
         let edges = self.edges.get(&no).map_or(&[][..], Vec::as_slice);

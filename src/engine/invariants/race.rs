@@ -67,8 +67,7 @@ pub(super) fn failures_are_taken_over(view: &View<'_>) -> Finding {
     let races = view.world.tasks.iter();
     for race in races.filter(|t| is_race(t) && t.status.is_terminal()) {
         for no in upstream(view, race.no) {
-            let failure = view.task(no).filter(|t| holds(t));
-            let Some(task) = failure.filter(|t| is_in_arms(view, t, race.no)) else {
+            let Some(task) = view.task(no).filter(|t| holds(t)) else {
                 continue;
             };
             let edges = view.world.edges.iter().filter(|e| e.from == no);

@@ -474,6 +474,12 @@ impl Db {
                 let focus = self.downstream(nos);
                 self.slice(locked, &focus, false);
             }
+            Want::Behind(nos) => {
+                let focus = self.reach(nos, |edge, head| {
+                    edge.structural && head.completed_at.is_some() && head.kind != TaskKind::Join
+                });
+                self.slice(locked, &focus, false);
+            }
             Want::Addressees(nos) => {
                 for no in nos {
                     // By what the slice says: rows that this transaction adds are not stored.

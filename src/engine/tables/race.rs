@@ -181,3 +181,52 @@ fn the_deadline_wins_over_a_loser_walk() {
         ",
     );
 }
+
+/// §6, INV-16: a failure is upstream of a race by structural edges, in its arms or before them; both
+/// orders, and through rows that settled in an earlier transaction.
+#[test]
+fn a_failure_before_a_starved_race_is_taken_over() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(p1),T(p2, on_failure halt)], P[T(a),T(b)] until any on_failure absorb key r, T(z)]
+        claim  p1 p1            -> granted
+        claim  p2 p1            -> granted
+        commit p2 p1 'x' failed -> failed; p2 failed, run needs_attention, attention halt_failure p2
+        commit p1 p1 'x' failed -> failed; p1 failed, a skipped, b skipped, r failed, z started, run running
+        show   run              -> running
+        claim  z p1             -> granted
+        commit z p1 'ok'        -> completed; z completed, run completed
+        ",
+    );
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(p1),T(p2, on_failure halt)], P[[T(a),T(c)],[T(b),T(d)]] until any on_failure absorb key r, T(z)]
+        claim  p1 p1            -> granted
+        claim  p2 p1            -> granted
+        commit p1 p1 'x' failed -> failed; p1 failed, a skipped, c skipped, b skipped, d skipped, r failed, z started
+        commit p2 p1 'x' failed -> failed; p2 failed
+        claim  z p1             -> granted
+        commit z p1 'ok'        -> completed; z completed, run completed
+        abandon p2              -> not_adjudicable
+        ",
+    );
+}
+
+/// The same with a live consumer, and with the race still open: not taken over.
+#[test]
+fn a_failure_before_a_race_that_is_waited_for_holds() {
+    check(
+        "
+        executor p1 provider t
+        steps [P[T(p1),T(p2, on_failure halt),T(q)], P[T(a),T(b)] until any on_failure absorb key r, T(z,a=[p2])]
+        claim  p1 p1            -> granted
+        claim  p2 p1            -> granted
+        claim  q p1             -> granted
+        commit p2 p1 'x' failed -> failed; p2 failed, run needs_attention, attention halt_failure p2
+        commit p1 p1 'x' failed -> failed; p1 failed, a skipped, b skipped, r failed
+        show   run              -> needs_attention halt_failure [p2]
+        ",
+    );
+}

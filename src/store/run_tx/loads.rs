@@ -1,13 +1,13 @@
 //! What one round trip of a transaction reads: the wants of all its runs, gathered kind by kind.
 
 use super::statements::{
-    LOAD_ADDRESSEES, LOAD_ARMS, LOAD_ATTACHED, LOAD_BODIES, LOAD_BRANCH, LOAD_BRANCH_INTO,
-    LOAD_CALLERS, LOAD_DOWNSTREAM, LOAD_FAILURES, LOAD_HOST, LOAD_INTO, LOAD_KEYS, LOAD_NOS,
-    LOAD_OBSERVABLE, LOAD_OBSERVABLE_BODIES, LOAD_OBSERVABLE_ROWS, LOAD_OBSERVED, LOAD_OPEN,
-    LOAD_OPERATION_INTO, LOAD_OPERATION_ROWS, LOAD_OPERATIONS, LOAD_READY, LOAD_RECEIPTS,
-    LOAD_REPAIR, LOAD_REPAIR_INTO, LOAD_RESTING, LOAD_RESTS, LOAD_RULES, LOAD_SELECTIONS,
-    LOAD_STANDING, LOAD_UPSTREAM, LOAD_UPSTREAM_SELECTIONS, LOAD_WATCHERS, LOCK_ALL_PARKS,
-    LOCK_OPERATION_PARKS, LOCK_PARKS,
+    LOAD_ADDRESSEES, LOAD_ARMS, LOAD_ATTACHED, LOAD_BEHIND, LOAD_BODIES, LOAD_BRANCH,
+    LOAD_BRANCH_INTO, LOAD_CALLERS, LOAD_DOWNSTREAM, LOAD_FAILURES, LOAD_HOST, LOAD_INTO,
+    LOAD_KEYS, LOAD_NOS, LOAD_OBSERVABLE, LOAD_OBSERVABLE_BODIES, LOAD_OBSERVABLE_ROWS,
+    LOAD_OBSERVED, LOAD_OPEN, LOAD_OPERATION_INTO, LOAD_OPERATION_ROWS, LOAD_OPERATIONS,
+    LOAD_READY, LOAD_RECEIPTS, LOAD_REPAIR, LOAD_REPAIR_INTO, LOAD_RESTING, LOAD_RESTS, LOAD_RULES,
+    LOAD_SELECTIONS, LOAD_STANDING, LOAD_UPSTREAM, LOAD_UPSTREAM_SELECTIONS, LOAD_WATCHERS,
+    LOCK_ALL_PARKS, LOCK_OPERATION_PARKS, LOCK_PARKS,
 };
 use super::{First, Locked, RunTarget};
 use crate::domain::words::{AttentionReason, ParkKind};
@@ -53,6 +53,7 @@ pub(super) struct Loads {
     parked: Wanted,
     nos: Wanted,
     downstream: Wanted,
+    behind: Wanted,
     open: Wanted,
     ready: Wanted,
     ready_limit: i64,
@@ -170,6 +171,7 @@ impl Loads {
             Want::Edges(nos) => self.nos.nos(target, nos),
             Want::Row(no) => self.nos.nos(target, &[*no]),
             Want::Downstream(nos) => self.downstream.nos(target, nos),
+            Want::Behind(nos) => self.behind.nos(target, nos),
             Want::Addressees(nos) => {
                 self.addressees.nos(target, nos);
                 for no in nos {
@@ -242,6 +244,7 @@ impl Loads {
         add(Read::Slice, &LOAD_NOS, &self.parked, true);
         add(Read::Slice, &LOAD_NOS, &self.nos, true);
         add(Read::Slice, &LOAD_DOWNSTREAM, &self.downstream, true);
+        add(Read::Slice, &LOAD_BEHIND, &self.behind, true);
         add(Read::Slice, &LOAD_OPEN, &self.open, false);
         add(Read::Failures, &LOAD_FAILURES, &self.failures, false);
         add(Read::Slice, &LOAD_ARMS, &self.arms, true);

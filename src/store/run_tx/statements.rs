@@ -198,6 +198,27 @@ pub(super) static LOAD_DOWNSTREAM: Sql = Sql::new(
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
 );
 
+/// What is structurally behind these rows through rows that have settled, up to barriers.
+pub(super) static LOAD_BEHIND: Sql = Sql::new(
+    "run_tx.load_behind",
+    concat!(
+        "WITH RECURSIVE focus AS (
+            SELECT r.account_id, r.run_id, r.public_id, w.task_no
+              FROM unnest($1::bigint[], $2::uuid[], $3::int[]) AS w(account_id, public_id, task_no)
+             CROSS JOIN LATERAL (SELECT * FROM runs r WHERE r.account_id = w.account_id AND r.public_id = w.public_id OFFSET 0) r
+            UNION
+            SELECT f.account_id, f.run_id, f.public_id, t.task_no
+              FROM focus f
+             CROSS JOIN LATERAL (SELECT e.to_no FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
+                                    AND e.from_no >= f.task_no AND e.from_no <= f.task_no AND e.structural ORDER BY e.from_no OFFSET 0) e
+             CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
+                                    AND t.task_no >= e.to_no AND t.task_no <= e.to_no AND t.completed_at IS NOT NULL
+                                    AND t.kind <> 'join_task' ORDER BY t.task_no OFFSET 0) t),",
+        slice_tail!()
+    ),
+    &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
+);
+
 /// Every unsettled row of the runs, and all their outgoing edges. Reads the runs' rows: for
 /// commands that end a run.
 pub(super) static LOAD_OPEN: Sql = Sql::new(
@@ -827,6 +848,7 @@ pub static STATEMENTS: &[&Sql] = &[
     &LOAD_KEYS,
     &LOAD_NOS,
     &LOAD_DOWNSTREAM,
+    &LOAD_BEHIND,
     &LOAD_OPEN,
     &LOAD_READY,
     &LOCK_PARKS,

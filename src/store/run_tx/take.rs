@@ -406,6 +406,7 @@ pub(super) fn seen(locked: &mut Locked, want: &Want) {
         | Want::Into(_)
         | Want::Edges(_)
         | Want::Downstream(_)
+        | Want::Behind(_)
         | Want::Row(_) => {}
     }
 }

@@ -207,3 +207,37 @@ async fn a_claim_behind_a_pause_finds_the_clock_stopped() {
     assert_eq!(crate::support::fleet::number(&looker, claimed).await, 0);
     app.finish().await;
 }
+
+/// `engine.md` §10, INV-23: a cancel and a stop that come at the deadline settle the expiry, and the
+/// cancel answers as for a settled row.
+#[tokio::test]
+async fn the_deadline_wins_over_a_cancel_and_a_stop() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let mut a = world.routed("a", "write_note");
+    a["tool"]["timeout_ms"] = json!(1000);
+    for verb_of_run in [None, Some(true), Some(false)] {
+        let run = world.run(&app, json!([a, world.routed("z", "echo")])).await;
+        app.command(&door(&run, "a", "claim"), &world.runner.token)
+            .await
+            .ok(200);
+        app.advance(std::time::Duration::from_secs(1)).await;
+        match verb_of_run {
+            None => {
+                let cancel = of_task(&world, &run, "a", "cancel");
+                let told = say(&app, &world, &cancel, json!({})).await;
+                told.expect(409, "already_terminal");
+            }
+            Some(force) => {
+                let stop = verb(&world, &run, "stop");
+                say(&app, &world, &stop, json!({"force": force}))
+                    .await
+                    .ok(200);
+            }
+        }
+        let a = world.task(&app, &run, "a").await;
+        assert_eq!(text(&a, "task.status"), "uncertain");
+        assert_eq!(text(&a, "task.error.key"), "tool_uncertain");
+    }
+    app.finish().await;
+}

@@ -137,3 +137,28 @@ async fn shared_work_is_spared() {
     assert!(state(&app, &world, &run).await.ends_with("s:dispatched"));
     app.finish().await;
 }
+
+/// `engine.md` §6, INV-16: a failure before the race, whose consumers all settled in earlier
+/// transactions, is taken over through them.
+#[tokio::test]
+async fn a_failure_before_a_starved_race_is_taken_over() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let arm = |a: &str, b: &str| json!([world.routed(a, "echo"), world.routed(b, "echo")]);
+    let steps = json!([
+        {"parallel": [world.routed("p1", "echo"), call(&world, "p2", "halt")]},
+        {"parallel": [arm("a", "c"), arm("b", "d")], "until": "any", "key": "race", "on_failure": "absorb"},
+        world.routed("z", "echo"),
+    ]);
+    let run = world.run(&app, steps).await;
+    fails(&app, &world, &run, "p1").await;
+    fails(&app, &world, &run, "p2").await;
+    completes(&app, &world, &run, "z").await;
+    assert!(
+        state(&app, &world, &run)
+            .await
+            .starts_with("completed p1:failed p2:failed")
+    );
+    assert_eq!(attention(&app, &world, &run).await, "");
+    app.finish().await;
+}

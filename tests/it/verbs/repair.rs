@@ -361,3 +361,36 @@ async fn a_person_ends_a_branch() {
     .expect(409, "not_adjudicable");
     app.finish().await;
 }
+
+/// `runs.md` §13, INV-7: what was approved under a hold starts in the transaction that ends it, and the
+/// released run is told without the hold's reason.
+#[tokio::test]
+async fn the_end_of_a_hold_starts_what_was_approved_under_it() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let rules = json!([{"tool": "write_note", "verdict": "ask", "origin": "author"}]);
+    let steps = json!([
+        {"parallel": [call(&world, "h", "halt"), world.routed("x", "write_note")]},
+        world.routed("z", "echo"),
+    ]);
+    let run = json!({"approval_mode": "bypass", "approval_rules": rules, "steps": steps});
+    let (run, _) = run_with(&app, &world, run).await;
+    fails(&app, &world, &run, "h").await;
+    let approve = of_task(&world, &run, "x", "approve");
+    let told = say(&app, &world, &approve, json!({})).await.ok(200);
+    assert_eq!(text(&told, "task.status"), "waiting");
+    let abandon = of_task(&world, &run, "h", "abandon");
+    say(&app, &world, &abandon, json!({})).await.ok(200);
+    assert_eq!(
+        state(&app, &world, &run).await,
+        "running h:failed x:dispatched z:waiting"
+    );
+    let path = verb(&world, &run, "events?limit=200");
+    let feed = app.get(&path, &world.human.token).await.ok(200);
+    let told = items(&feed, "events").iter();
+    let told = told.filter(|item| text(item, "type") == "turn_status");
+    let last = told.last().expect("a run's status was told");
+    assert_eq!(text(last, "payload.run_status"), "running");
+    assert!(crate::support::http::find(last, "payload.attention_reason").is_none());
+    app.finish().await;
+}
