@@ -57,7 +57,7 @@ pub(super) async fn standing(
     Ok((id, standing.ok_or_else(ApiError::not_found)?))
 }
 
-fn require_write(standing: Standing) -> Result<Standing, ApiError> {
+pub(super) fn require_write(standing: Standing) -> Result<Standing, ApiError> {
     if standing.may_write {
         Ok(standing)
     } else {
@@ -223,8 +223,8 @@ async fn show_run(
     document(&app, &caller, standing, params::public_id(&run)?).await
 }
 
-/// The run of a command: seen in that workspace, and writable.
-pub(super) async fn commanded(
+/// A run, seen in that workspace.
+pub(super) async fn seen(
     app: &App,
     caller: &MemberCaller,
     workspace: &str,
@@ -237,6 +237,17 @@ pub(super) async fn commanded(
         .run_find(caller.account, standing.workspace, run)
         .await?
         .ok_or_else(ApiError::not_found)?;
+    Ok((standing, run, id))
+}
+
+/// The run of a command: seen in that workspace, and writable.
+pub(super) async fn commanded(
+    app: &App,
+    caller: &MemberCaller,
+    workspace: &str,
+    run: &str,
+) -> Result<(Standing, PublicId, RunId), ApiError> {
+    let (standing, run, id) = seen(app, caller, workspace, run).await?;
     Ok((require_write(standing)?, run, id))
 }
 

@@ -5,7 +5,7 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::post;
 
-use super::runs::{TaskAnswer, commanded, resolver};
+use super::runs::{TaskAnswer, require_write, resolver, seen};
 use crate::app::App;
 use crate::commands::{approve, cancel, repair, resolve};
 use crate::domain::json::Value;
@@ -17,6 +17,7 @@ use crate::http::body::{Body, MAX_ESCAPED_BODY};
 use crate::http::error::ApiError;
 use crate::http::params;
 use crate::http::path::PathOf;
+use crate::store::reads;
 
 /// Its routes.
 pub fn routes() -> Router<App> {
@@ -42,15 +43,32 @@ struct Target {
     key: TaskKey,
 }
 
-/// The task of a command: its run is seen in that workspace, and writable.
+/// The task of a command: its run is seen in that workspace, and writable. Whether there is such a
+/// task is seen by the command; who may not write is told first that there is none.
 async fn target(
     app: &App,
     caller: &MemberCaller,
     (workspace, run, task): &Place,
 ) -> Result<Target, ApiError> {
-    let (_, run, run_id) = commanded(app, caller, workspace, run).await?;
+    let (standing, run, run_id) = seen(app, caller, workspace, run).await?;
     let key = params::task_key(task)?;
-    Ok(Target { run, run_id, key })
+    let target = Target { run, run_id, key };
+    match require_write(standing) {
+        Ok(_) => Ok(target),
+        Err(refusal) => Err(target.refused(app, caller, refusal).await),
+    }
+}
+
+impl Target {
+    /// What the caller is told in place of the command: absence comes before standing and before what
+    /// is wrong with the body (`conventions.md` §4).
+    async fn refused(&self, app: &App, caller: &MemberCaller, refusal: ApiError) -> ApiError {
+        match reads::kind(&app.store, caller.account, self.run_id, &self.key).await {
+            Ok(Some(_)) => refusal,
+            Ok(None) => ApiError::not_found(),
+            Err(fault) => fault.into(),
+        }
+    }
 }
 
 /// The row as it now stands.
@@ -77,10 +95,9 @@ async fn resolve_task(
         None | Some(Value::Null) => None,
         Some(Value::Str(token)) => Some(token.as_str()),
         Some(_) => {
-            return Err(ApiError::parameter_invalid(
-                "resolution_token",
-                "resolution_token must be a text",
-            ));
+            let takes = "resolution_token must be a text";
+            let refusal = ApiError::parameter_invalid("resolution_token", takes);
+            return Err(target.refused(&app, &caller, refusal).await);
         }
     };
     let submission = Submission::read(&body);
@@ -134,7 +151,8 @@ async fn approve_task(
     PathOf(at): PathOf<Place>,
     Body(_): Body,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
-    decide(app, caller, at, approve::Decision::Approve).await
+    let target = target(&app, &caller, &at).await?;
+    decide(app, caller, target, approve::Decision::Approve).await
 }
 
 async fn deny_task(
@@ -143,27 +161,26 @@ async fn deny_task(
     PathOf(at): PathOf<Place>,
     Body(body): Body,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
+    let target = target(&app, &caller, &at).await?;
     let reason = match body.get("reason") {
         None | Some(Value::Null) => None,
         // The database cannot hold U+0000: it is no text.
         Some(Value::Str(reason)) if !reason.contains('\0') => Some(reason.clone()),
         Some(_) => {
-            return Err(ApiError::parameter_invalid(
-                "reason",
-                "reason must be a text without U+0000",
-            ));
+            let takes = "reason must be a text without U+0000";
+            let refusal = ApiError::parameter_invalid("reason", takes);
+            return Err(target.refused(&app, &caller, refusal).await);
         }
     };
-    decide(app, caller, at, approve::Decision::Deny(reason)).await
+    decide(app, caller, target, approve::Decision::Deny(reason)).await
 }
 
 async fn decide(
     app: App,
     caller: MemberCaller,
-    at: Place,
+    target: Target,
     decision: approve::Decision,
 ) -> Result<Answer<TaskAnswer>, ApiError> {
-    let target = target(&app, &caller, &at).await?;
     let by = approve::Decider {
         kind: caller.kind,
         public_id: caller.public_id,

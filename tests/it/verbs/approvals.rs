@@ -197,3 +197,49 @@ async fn rules_are_read_at_create() {
     assert_eq!(text(&told, "path"), "run.approval_rules[0].match");
     app.finish().await;
 }
+
+/// `conventions.md` §4: 404, then 403, then what is wrong with the body.
+#[tokio::test]
+async fn absence_and_standing_come_before_the_body() {
+    let app = TestApp::start().await;
+    let sql = app.sql().await;
+    let world = World::in_database(&sql, "a").await;
+    let run = asking(&app, &world, "propagate").await;
+    let wrong = [
+        ("deny", json!({"reason": 5})),
+        ("resolution", json!({"resolution_token": 5})),
+    ];
+    for (word, body) in &wrong {
+        let there = of_task(&world, &run, "a", word);
+        let absent = of_task(&world, &run, "nope", word);
+        let no_run = of_task(&world, &world.human.public_id.to_string(), "a", word);
+        say(&app, &world, &absent, body.clone())
+            .await
+            .expect(404, "not_found");
+        say(&app, &world, &no_run, body.clone())
+            .await
+            .expect(404, "not_found");
+        let told = say(&app, &world, &there, body.clone()).await;
+        told.expect(400, "parameter_invalid");
+    }
+    sql.execute("UPDATE grants SET access = 'read'", &[])
+        .await
+        .expect("grants");
+    for (word, body) in &wrong {
+        for (key, status, code) in [("nope", 404, "not_found"), ("a", 403, "not_authorized")] {
+            let path = of_task(&world, &run, key, word);
+            say(&app, &world, &path, body.clone())
+                .await
+                .expect(status, code);
+        }
+    }
+    for word in ["approve", "retry", "abandon", "cancel"] {
+        for (key, status, code) in [("nope", 404, "not_found"), ("a", 403, "not_authorized")] {
+            let path = of_task(&world, &run, key, word);
+            say(&app, &world, &path, json!({}))
+                .await
+                .expect(status, code);
+        }
+    }
+    app.finish().await;
+}
