@@ -267,8 +267,12 @@ fn fingerprint(request: &Request) -> Option<[u8; 32]> {
     idempotency::fingerprint("run_append", &path, &Value::Object(body.collect())).ok()
 }
 
+/// A number that no revision can be is stale like any other that it is not.
 fn expected(body: &Object) -> Option<i64> {
-    body.get("expected_revision").and_then(Value::as_i64)
+    match body.get("expected_revision")? {
+        revision @ Value::Int(_) => Some(revision.as_i64().unwrap_or(i64::MAX)),
+        _ => None,
+    }
 }
 
 type Read = (Option<Envelope>, Vec<Resolve>, Option<i64>);
@@ -277,7 +281,7 @@ fn read(body: &Object) -> Result<Read, Refusal> {
     let given = |name: &str| body.get(name).filter(|v| !v.is_null());
     let revision = match given("expected_revision") {
         None => None,
-        Some(Value::Int(_)) => Some(expected(body).unwrap_or(i64::MAX)),
+        Some(Value::Int(_)) => expected(body),
         Some(_) => {
             return Err(Refusal::Malformed {
                 parameter: "expected_revision",
@@ -295,14 +299,12 @@ fn read(body: &Object) -> Result<Read, Refusal> {
             });
         }
     };
-    for word in ["tasks", "deliverable", "tools", "compaction_policy"] {
-        if body.contains_key(word) {
-            return Err(Refusal::Member {
-                code: "edge_authoring_refused",
-                path: Some(word.to_owned()),
-                message: format!("{word} is not authored: a run is made of steps"),
-            });
-        }
+    if let Some(word) = body.keys().find(|name| compile::is_graph_word(name)) {
+        return Err(Refusal::Member {
+            code: "edge_authoring_refused",
+            path: Some(word.clone()),
+            message: format!("{word} is not authored: a run is made of steps"),
+        });
     }
     let steps_refused = |refusal: StepsRefusal| Refusal::Judged(refusal.into());
     compile::refuse_graph_words(body).map_err(steps_refused)?;

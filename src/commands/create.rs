@@ -8,7 +8,7 @@ use crate::domain::idempotency;
 use crate::domain::json::{Canonical, Object, Value};
 use crate::domain::steps::{self, PromptMechanism, WaitRefusal};
 use crate::domain::words::{ApprovalMode, MemberKind, RunStatus};
-use crate::domain::{ExecutorId, PublicId, WorkspaceId};
+use crate::domain::{ExecutorId, PublicId, WorkspaceId, shown};
 use crate::engine::approval::Rules;
 use crate::engine::author::{self, Births, Placed};
 use crate::engine::compile::{self, Envelope, Facts};
@@ -284,7 +284,7 @@ impl Shell {
 
 fn refuse_other_members(run: &Object) -> Result<(), Refusal> {
     for name in run.keys() {
-        if ["tasks", "deliverable", "tools", "compaction_policy"].contains(&name.as_str()) {
+        if compile::is_graph_word(name) {
             return Err(member(
                 "edge_authoring_refused",
                 &format!("run.{name}"),
@@ -300,11 +300,6 @@ fn refuse_other_members(run: &Object) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-/// A client's member name, cut and without control characters, for a path.
-fn shown(name: &str) -> String {
-    name.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 
 /// The rules as stored; none when there are none.

@@ -18,6 +18,7 @@ pub mod payload;
 pub mod progress;
 pub mod reads;
 pub mod refusal;
+pub mod shown;
 pub mod steps;
 pub mod time;
 pub mod words;
@@ -27,4 +28,5 @@ pub use ids::{
     WorkspaceId,
 };
 pub use json::{Canonical, Object, Value};
+pub use shown::shown;
 pub use time::Timestamp;

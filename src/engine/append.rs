@@ -17,7 +17,7 @@ use crate::domain::event::Resolver;
 use crate::domain::payload::{self, Submission};
 use crate::domain::steps::{self, WaitRefusal};
 use crate::domain::words::{EdgeState, Outcome, RunStatus, TaskKind};
-use crate::domain::{ExecutorId, PublicId, TaskKey, TaskNo};
+use crate::domain::{ExecutorId, PublicId, TaskKey, TaskNo, shown};
 
 /// Why an append is refused; nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -248,12 +248,12 @@ fn answers(
     for entry in &request.resolves {
         let written = compiled.into_iter().flat_map(Compiled::accepted_task_keys);
         let new = written.into_iter().any(|key| key.as_str() == entry.task);
-        let not_parked = || Refusal::AwaitNotResolvable(entry.task.clone());
+        let not_parked = || Refusal::AwaitNotResolvable(shown(&entry.task));
         let task = graph
             .task_by_key(&entry.task)
             .filter(|t| t.kind == TaskKind::Await);
         let Some(task) = task else {
-            let unknown = || Refusal::UnknownAwait(entry.task.clone());
+            let unknown = || Refusal::UnknownAwait(shown(&entry.task));
             return Err(if new { not_parked() } else { unknown() });
         };
         let resolvable = graph.park(task.no).is_some_and(|park| {
@@ -263,9 +263,12 @@ fn answers(
         if !resolvable || twice {
             return Err(not_parked());
         }
-        if let Ok(payload) = &entry.submission.payload
-            && payload.outcome != Outcome::Completed
-        {
+        // Any other word too: to complete is all that it can.
+        let completes = match &entry.submission.payload {
+            Ok(payload) => payload.outcome == Outcome::Completed,
+            Err(refusal) => *refusal != payload::Refusal::InvalidOutcome,
+        };
+        if !completes {
             return Err(Refusal::UnsupportedResolveOutcome);
         }
         // A link needs a capture, and nobody stages one for a question answered with an append.

@@ -7,7 +7,7 @@
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::domain::json::Value;
+use crate::domain::json::{Object, Value};
 use crate::store;
 pub use crate::telemetry::chain;
 
@@ -141,31 +141,50 @@ impl From<store::Error> for ApiError {
     }
 }
 
+/// A sentence or path without control characters, wherever they came from: U+0000 has no canonical form.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+fn cleaned(value: &Value) -> Value {
+    match value {
+        Value::Str(text) => plain(text).into(),
+        Value::Array(items) => Value::Array(items.iter().map(cleaned).collect()),
+        Value::Object(members) => {
+            let members = members.iter();
+            let clean = members.map(|(name, value)| (plain(name), cleaned(value)));
+            Value::Object(clean.collect())
+        }
+        other => other.clone(),
+    }
+}
+
 impl ApiError {
     /// What stands in the envelope's `error`.
     pub fn to_value(&self) -> Value {
-        let mut members = vec![
+        let mut members = Object::from([
             ("code".to_owned(), Value::from(self.code)),
-            ("message".to_owned(), Value::from(self.message.as_str())),
-        ];
-        let extra = self.extra.iter();
-        members.extend(extra.map(|(name, value)| ((*name).to_owned(), value.clone())));
+            ("message".to_owned(), Value::from(plain(&self.message))),
+        ]);
         if let Some(id) = super::request_id::current() {
-            members.push(("request_id".to_owned(), Value::from(id)));
+            members.insert("request_id".to_owned(), Value::from(id));
         }
-        Value::Object(members.into_iter().collect())
+        for (name, value) in &self.extra {
+            // One that cannot be written takes no other member with it.
+            let value = cleaned(value);
+            if value.canonical().is_ok() {
+                members.insert((*name).to_owned(), value);
+            }
+        }
+        Value::Object(members)
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = match self.to_value().canonical() {
-            Ok(text) => format!("{{\"error\":{}}}", text.as_str()),
-            Err(_) => format!(
-                "{{\"error\":{{\"code\":\"{}\",\"message\":\"\"}}}}",
-                self.code
-            ),
-        };
+        let text = self.to_value().canonical();
+        let text = text.expect("each member can be written, and no name repeats");
+        let body = format!("{{\"error\":{}}}", text.as_str());
         let mut response = (
             self.status,
             [(header::CONTENT_TYPE, "application/json")],

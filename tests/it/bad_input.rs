@@ -627,3 +627,48 @@ async fn broken_requests_end_with_a_refusal_or_a_closed_connection() {
     assert!(find(&list, "tasks.0.claim_token").is_none());
     s.end().await;
 }
+
+/// `conventions.md` §4: an error keeps its code, sentence, request id and steps, whatever names the body
+/// used; of a client's word at most 64 characters come back, and no control character.
+#[tokio::test]
+async fn an_error_says_little_of_a_hostile_name() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let long = "n".repeat(5_000);
+    let steps = json!([{"ask": {"key": "q", "prompt": "Go?"}}]);
+    let run = world.run(&app, steps).await;
+    let append = format!("{}/{run}/tasks", world.runs());
+    for name in ["k\\u0000", "k\\u0001\\u001f\\n", &long] {
+        let step = |options: &str| format!(r#"[{{"ask":{{"prompt":"p",{options}}}}}]"#);
+        let calls = [
+            step(&format!(r#""{name}":1"#)),
+            format!(r#"[{{"tool":{{"name":"ro","model_defaults":{{"{name}":1}}}}}}]"#),
+            format!(r#"[{{"parallel":[{{"ask":{{"prompt":"p"}}}}],"{name}":1}}]"#),
+        ];
+        for steps in &calls {
+            let run = format!(r#"{{"run":{{"approval_mode":"bypass","steps":{steps}}}}}"#);
+            let more = format!(r#"{{"steps":{steps}}}"#);
+            for (path, body) in [(&world.runs(), &run), (&append, &more)] {
+                let told = app.post(path, &world.human.token, body.as_str()).await;
+                let told = told.expect(422, "invalid_steps");
+                let path = text(&told, "steps.0.path");
+                assert!(
+                    path.len() <= 100 && !path.contains(char::is_control),
+                    "{path:?}"
+                );
+                assert!(path.ends_with(&name[..1]), "{path:?}");
+                assert!(text(&told, "message").len() <= 300);
+            }
+        }
+        let run = format!(r#"{{"run":{{"approval_mode":"bypass","steps":[],"{name}":1}}}}"#);
+        let told = app
+            .post(&world.runs(), &world.human.token, run.as_str())
+            .await;
+        let told = told.expect(422, "unknown_run_option");
+        assert!(text(&told, "path").len() <= 68);
+        let body = format!(r#"{{"resolve":["{name}"]}}"#);
+        let told = app.post(&append, &world.human.token, body.as_str()).await;
+        assert!(text(&told.expect(422, "unknown_await"), "message").len() <= 120);
+    }
+    app.finish().await;
+}

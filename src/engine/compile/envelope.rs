@@ -13,6 +13,7 @@ use super::report::{Report, Spot};
 use super::text::measured_len;
 use crate::domain::ids::{PublicId, TaskKey};
 use crate::domain::json::{Object, Value};
+use crate::domain::shown;
 use crate::domain::steps::{Refusal, StepCode, StepError, Verb};
 
 /// Words by which one would author edges; refused by name wherever they stand as an option
@@ -32,6 +33,14 @@ const EDGE_WORDS: [&str; 13] = [
     "deliverable",
     "window",
 ];
+
+/// Words of the same kind that only ever stood beside `steps` (`runs.md` §3, §5).
+const SHELL_WORDS: [&str; 2] = ["tools", "compaction_policy"];
+
+/// Whether a member beside `steps` is refused by name, since it would author the graph.
+pub fn is_graph_word(name: &str) -> bool {
+    EDGE_WORDS.contains(&name) || SHELL_WORDS.contains(&name)
+}
 
 const COMMON: [&str; 7] = [
     "key",
@@ -342,6 +351,7 @@ impl Reader {
         } else {
             StepCode::UnknownStepOption
         };
+        let name = shown(name);
         self.report.field(at, &format!("{prefix}{name}"), code);
     }
 }

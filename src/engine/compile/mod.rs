@@ -40,7 +40,7 @@ pub use compiled::{
     WaitTarget, Work,
 };
 pub use context::{Compaction, CompactionMode, ModelContext, ModelDefaults, Names};
-pub use envelope::{Envelope, Wants, options, refuse_graph_words};
+pub use envelope::{Envelope, Wants, is_graph_word, options, refuse_graph_words};
 pub use facts::{
     Batch, Catalogue, Door, Facts, KernelTool, ModelCapabilities, ModelVerdict, Parameter,
     ParameterKind, RouteVerdict, StandingRow, Start,

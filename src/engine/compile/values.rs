@@ -267,8 +267,6 @@ impl Checker<'_> {
     }
 
     fn group(&mut self, shape: &GroupShape) -> Option<Group> {
-        let head = self.head(shape);
-        let head = self.keep(&shape.at, head);
         let members: Vec<_> = shape
             .members
             .iter()
@@ -277,7 +275,9 @@ impl Checker<'_> {
                 Member::Sequence(steps) => Some(Member::Sequence(self.steps(steps))),
             })
             .collect();
-        let (ends, lifetime, wake) = head?;
+        // A barrier is placed after its members: of two equal keys its own is the second.
+        let head = self.head(shape);
+        let (ends, lifetime, wake) = self.keep(&shape.at, head)?;
         let group = Group {
             at: shape.at.clone(),
             ends,

@@ -242,3 +242,65 @@ async fn appends_race_by_revision() {
     }
     app.finish().await;
 }
+
+/// `runs.md` §3, §5, `steps.md` §2: graph words are refused by name beside the steps of an append and
+/// within a created run.
+#[tokio::test]
+async fn graph_words_beside_the_steps_are_refused_by_name() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let run = world.run(&app, json!([world.routed("a", "echo")])).await;
+    for word in [
+        "tasks",
+        "depends_on",
+        "input_from",
+        "kind",
+        "mode",
+        "quorum_k",
+        "loser_policy",
+        "serial",
+        "join",
+        "reading",
+        "detach",
+        "deliverable",
+        "window",
+        "tools",
+        "compaction_policy",
+    ] {
+        let mut body = json!({"steps": [world.routed("x", "echo")]});
+        body[word] = json!([]);
+        let told = append(&app, &world, &run, body.clone()).await;
+        let told = told.expect(422, "edge_authoring_refused");
+        assert_eq!(text(&told, "path"), word);
+        body["approval_mode"] = json!("bypass");
+        let told = say(&app, &world, &world.runs(), json!({"run": body})).await;
+        let told = told.expect(422, "edge_authoring_refused");
+        assert_eq!(text(&told, "path"), format!("run.{word}"));
+    }
+    app.finish().await;
+}
+
+/// `runs.md` §5: `expected_revision` (check 4) comes before the steps (check 5), however large it is;
+/// and a question is only ever completed by an append (check 11), whatever other word it is given.
+#[tokio::test]
+async fn a_revision_beyond_all_is_stale_and_a_resolve_only_completes() {
+    let app = TestApp::start().await;
+    let world = World::in_database(&app.sql().await, "a").await;
+    let steps = json!([{"ask": {"key": "q", "prompt": "Go?"}}]);
+    let run = world.run(&app, steps).await;
+    for revision in ["99999999999999999999", "-99999999999999999999", "2"] {
+        for rest in ["", r#","steps":[]"#, r#","steps":[{"tool":{}}]"#] {
+            let body = format!(r#"{{"expected_revision":{revision}{rest}}}"#);
+            let path = verb(&world, &run, "tasks");
+            let told = app.post(&path, &world.human.token, body.as_str()).await;
+            let told = told.expect(409, "stale_revision");
+            assert_eq!(at(&told, "current_revision").as_i64(), Some(1), "{body}");
+        }
+    }
+    for outcome in ["failed", "zz", ""] {
+        let body = json!({"resolve": [{"task": "q", "outcome": outcome}]});
+        let told = append(&app, &world, &run, body).await;
+        told.expect(422, "unsupported_resolve_outcome");
+    }
+    app.finish().await;
+}

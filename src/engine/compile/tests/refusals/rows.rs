@@ -164,7 +164,7 @@ fn rows_13_to_28_values_of_leaves() {
     short(
         13,
         "[P[T(a)] until any key a]",
-        "duplicate_task_key steps[0].parallel[0].key",
+        "duplicate_task_key steps[0].key",
     );
     for bad in [
         r#""a.b""#,
