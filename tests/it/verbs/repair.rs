@@ -388,8 +388,8 @@ async fn the_end_of_a_hold_starts_what_was_approved_under_it() {
     let path = verb(&world, &run, "events?limit=200");
     let feed = app.get(&path, &world.human.token).await.ok(200);
     let told = items(&feed, "events").iter();
-    let told = told.filter(|item| text(item, "type") == "turn_status");
-    let last = told.last().expect("a run's status was told");
+    let mut told = told.filter(|item| text(item, "type") == "turn_status");
+    let last = told.next_back().expect("a run's status was told");
     assert_eq!(text(last, "payload.run_status"), "running");
     assert!(crate::support::http::find(last, "payload.attention_reason").is_none());
     app.finish().await;
