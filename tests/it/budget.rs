@@ -10,7 +10,7 @@ use crate::support::seed::{World, claim_token, door};
 use crate::support::{TestApp, at};
 
 /// What one piece of work cost on the first replica.
-async fn cost<T>(app: &TestApp, work: impl Future<Output = T>) -> (Reading, T) {
+pub async fn cost<T>(app: &TestApp, work: impl Future<Output = T>) -> (Reading, T) {
     let before = app.app().store.meter();
     let done = work.await;
     let after = app.app().store.meter();
@@ -23,7 +23,7 @@ async fn cost<T>(app: &TestApp, work: impl Future<Output = T>) -> (Reading, T) {
 }
 
 /// First contacts are sampled behind their requests: not part of any measurement.
-async fn greet(app: &TestApp, world: &World) {
+pub async fn greet(app: &TestApp, world: &World) {
     app.get("/agent_api/v1/executor/inbox", &world.runner.token)
         .await
         .ok(200);

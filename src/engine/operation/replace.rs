@@ -14,6 +14,7 @@ use crate::domain::words::{EdgeState, TaskKind, TaskStatus};
 use crate::domain::{TaskKey, TaskNo};
 use crate::engine::append::standing;
 use crate::engine::compile::{Ref, StandingRow};
+use crate::engine::expire;
 use crate::engine::facts::{Edge, Task};
 use crate::engine::graph::{Graph, Outcome};
 use crate::engine::mint::Mint;
@@ -41,7 +42,7 @@ pub(super) fn replace(
         .iter()
         .chain(&consumers)
         .filter_map(|no| graph.task(*no))
-        .find(|t| !t.status.is_unstarted());
+        .find(|t| !t.status.is_unstarted() || expires(graph, t));
     if let Some(task) = started {
         let message = format!("{} has started, or ended: cancel it instead", task.key);
         return Err(Recorded::new("task_already_started", message));
@@ -71,6 +72,12 @@ pub(super) fn replace(
         .more
         .push(("replaced_task_keys", Value::Array(replaced)));
     Ok(receipt)
+}
+
+/// Whether a row rests for an approver past its deadline: the deadline wins (`engine.md` §10).
+fn expires(graph: &Graph, task: &Task) -> bool {
+    let park = graph.park(task.no);
+    park.is_some_and(|park| expire::is_due(graph, park))
 }
 
 /// Who waits for the selected rows and is not one of them; joins follow operations, not rows.

@@ -3,6 +3,7 @@
 
 mod accept;
 mod changes;
+mod flat;
 mod gate;
 mod handlers;
 mod joins;
