@@ -358,10 +358,11 @@ fn run_roles(app: App, life: &Life) {
 /// Says every ten seconds that this replica is up, and at once when it begins to drain.
 async fn heartbeats(app: App, cut: CancellationToken) {
     let roles = app.config.roles.words();
+    let store = app.store.metered_apart();
     loop {
         let draining = app.draining.is_cancelled();
         let version = env!("CARGO_PKG_VERSION");
-        let beat = replicas::heartbeat(&app.store, app.replica_id, version, &roles, draining);
+        let beat = replicas::heartbeat(&store, app.replica_id, version, &roles, draining);
         if let Err(fault) = beat.await {
             tracing::debug!(error = telemetry::chain(&fault), "a heartbeat failed");
         }

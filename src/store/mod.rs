@@ -146,6 +146,15 @@ impl Store {
         })
     }
 
+    /// The same database with a meter of its own: for what a replica does by itself.
+    #[must_use]
+    pub fn metered_apart(&self) -> Self {
+        Self {
+            meter: Arc::default(),
+            ..self.clone()
+        }
+    }
+
     /// What this store sent and read so far.
     pub fn meter(&self) -> Reading {
         self.meter.reading()
