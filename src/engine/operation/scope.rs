@@ -279,3 +279,121 @@ fn mapped(input: &Object, alias: &Object) -> Object {
     };
     input.iter().map(one).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::json::parse;
+
+    fn json(text: &str) -> Value {
+        parse(text.as_bytes()).unwrap()
+    }
+
+    fn scope() -> Scope {
+        Scope::read(Some(&json(
+            r#"{"tools":[
+                {"name":"look","alias":{"of":"wait","params":{"for":{"to":"task","description":"d"},
+                    "loud":{"to":"quiet","invert":true,"description":"d"}}}},
+                {"name":"build","route":{"kind":"runner","runner_executor_public_id":"r1","tool_name":"make"}},
+                {"name":"free"}],
+               "model_defaults":{"model":{"model":"p/a","reasoning_enabled":false},"on_failure":"halt",
+                "instructions":"i"}}"#,
+        )))
+    }
+
+    fn resolved(steps: &str) -> Result<Resolved, Refusal> {
+        scope().resolve(&json(steps))
+    }
+
+    // operations.md §11.9: the row has the kernel's name, the alias beside it, the mapped input
+    #[test]
+    fn an_alias_is_mapped_to_what_it_stands_for() {
+        let made = resolved(r#"[{"tool":{"name":"look","input":{"for":"a","loud":true,"n":1}}}]"#);
+        let made = made.unwrap();
+        assert_eq!(
+            made.steps,
+            json(r#"[{"tool":{"name":"wait","input":{"task":"a","quiet":false,"n":1}}}]"#)
+        );
+        assert_eq!(made.aliases, [Some("look".to_owned())]);
+    }
+
+    // §11.10, §5.1
+    #[test]
+    fn a_route_is_the_declared_one_or_refused() {
+        let route = r#"{"kind":"runner","runner_executor_public_id":"r1"}"#;
+        let made = resolved(&format!(
+            r#"[{{"parallel":[[{{"tool":{{"name":"build","route":{route}}}}}],{{"tool":{{"name":"free"}}}}]}}]"#
+        ));
+        let made = made.unwrap();
+        let expected = format!(
+            r#"[{{"parallel":[[{{"tool":{{"name":"make","route":{route}}}}}],{{"tool":{{"name":"free"}}}}]}}]"#
+        );
+        assert_eq!(made.steps, json(&expected));
+        assert_eq!(made.aliases, [Some("build".to_owned()), None]);
+        for other in [
+            r#"{"kind":"runner","runner_executor_public_id":"r2"}"#,
+            r#"{"kind":"runner"}"#,
+            "7",
+        ] {
+            for name in ["build", "free"] {
+                let steps = format!(r#"[{{"tool":{{"name":"{name}","route":{other}}}}}]"#);
+                assert_eq!(
+                    resolved(&steps).unwrap_err().code,
+                    "tool_route_mismatch",
+                    "{steps}"
+                );
+            }
+        }
+    }
+
+    // §11.8, §11.11, §5: a model child takes what it does not say, narrows tools, imports none
+    #[test]
+    fn a_model_child_inherits_and_narrows() {
+        let options = |steps: &str| {
+            let made = resolved(steps).unwrap().steps;
+            made.as_array().unwrap()[0].get("model").unwrap().clone()
+        };
+        let child = options(r#"[{"model":{"prompt":"p"}}]"#);
+        assert_eq!(
+            child.get("model"),
+            Some(&json(r#"{"model":"p/a","reasoning_enabled":false}"#))
+        );
+        assert_eq!(child.get("on_failure"), Some(&"halt".into()));
+        assert_eq!(
+            child.get("tools").and_then(Value::as_array).unwrap().len(),
+            3
+        );
+        // The same model keeps its controls, another begins with its own.
+        let child = options(
+            r#"[{"model":{"prompt":"p","model":"p/a","on_failure":"absorb","tools":["free"]}}]"#,
+        );
+        assert_eq!(
+            child.get("model"),
+            Some(&json(r#"{"model":"p/a","reasoning_enabled":false}"#))
+        );
+        assert_eq!(child.get("on_failure"), Some(&"absorb".into()));
+        assert_eq!(child.get("tools"), Some(&json(r#"[{"name":"free"}]"#)));
+        let child = options(r#"[{"model":{"prompt":"p","model":"p/b","tools":[]}}]"#);
+        assert_eq!(child.get("model"), Some(&json(r#"{"model":"p/b"}"#)));
+        assert_eq!(child.get("tools"), None);
+        for (steps, code) in [
+            (
+                r#"[{"model":{"prompt":"p","tools":["free","rm"]}}]"#,
+                "unknown_tool_name",
+            ),
+            (
+                r#"[{"model":{"prompt":"p","kernel_tools":[]}}]"#,
+                "context_not_authorable",
+            ),
+            (
+                r#"[{"tool":{"name":"free","model_defaults":{}}}]"#,
+                "context_not_authorable",
+            ),
+        ] {
+            assert_eq!(resolved(steps).unwrap_err().code, code, "{steps}");
+        }
+        let bare = Scope::read(None);
+        let refused = bare.resolve(&json(r#"[{"model":{"prompt":"p","model":"p/a"}}]"#));
+        assert_eq!(refused.unwrap_err().code, "context_not_authorable");
+    }
+}
