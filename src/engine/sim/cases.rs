@@ -21,7 +21,7 @@ const CASES: u64 = 100_000;
 /// One case in so many has up to 64 steps and as many actions; the others are small.
 const WHOLE: u64 = 5;
 /// Parts, which a runner may drive side by side.
-const PARTS: u64 = 8;
+const PARTS: u64 = 16;
 
 struct Case {
     steps: Value,
@@ -401,4 +401,12 @@ parts! {
     every_invariant_holds_in_any_interleaving_6: 5,
     every_invariant_holds_in_any_interleaving_7: 6,
     every_invariant_holds_in_any_interleaving_8: 7,
+    every_invariant_holds_in_any_interleaving_9: 8,
+    every_invariant_holds_in_any_interleaving_10: 9,
+    every_invariant_holds_in_any_interleaving_11: 10,
+    every_invariant_holds_in_any_interleaving_12: 11,
+    every_invariant_holds_in_any_interleaving_13: 12,
+    every_invariant_holds_in_any_interleaving_14: 13,
+    every_invariant_holds_in_any_interleaving_15: 14,
+    every_invariant_holds_in_any_interleaving_16: 15,
 }
