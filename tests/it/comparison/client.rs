@@ -746,14 +746,21 @@ impl Client {
                 if digest.is_none() {
                     self.claim(app, key.clone(), by, None).await;
                 }
-                let right = |h: &&Held| {
-                    let last = h.tokens.last().map(|t| token_digest(t));
-                    h.key == key && (digest.is_none() || digest == last.as_ref().map(|d| &d[..]))
+                // Of recoveries beside each other nobody knows which came last.
+                let stands = |token: &String| match digest {
+                    Some(digest) => token_digest(token)[..] == *digest,
+                    None => true,
                 };
-                let held = self.known(|known| known.held.iter().rev().find(right).cloned());
-                if let Some(held) = held {
-                    let token = held.tokens.last().cloned();
-                    self.commit(app, &key, held.by, token, body).await;
+                let held = self.known(|known| {
+                    let of_row = known.held.iter().rev().filter(|h| h.key == key);
+                    let mut found = of_row.filter_map(|h| {
+                        let token = h.tokens.iter().rev().find(|t| stands(t))?;
+                        Some((h.by, token.clone()))
+                    });
+                    found.next()
+                });
+                if let Some((by, token)) = held {
+                    self.commit(app, &key, by, Some(token), body).await;
                 }
             }
         }
