@@ -67,7 +67,7 @@ pub enum Want {
     Failures,
     /// Rows that are ready, as many as one pass starts.
     Ready,
-    /// What is structurally behind these rows through rows that have settled, up to barriers.
+    /// What is structurally behind these rows, up to barriers.
     Behind(Vec<TaskNo>),
     /// Everything structurally upstream of these barriers, up to where their arms begin, with all
     /// outgoing edges; and what the races among their sources selected.

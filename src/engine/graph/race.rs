@@ -359,8 +359,9 @@ impl Graph {
             || changed.iter().any(|no| is_ended_race(self.loaded(*no)))
     }
 
-    /// Whether structural edges lead from a failure that nobody waits for to a race that has ended. All
-    /// that is on the way has settled, since what waits for it would else be live.
+    /// Whether structural edges lead from a failure that nobody waits for to a race that has ended.
+    /// Mostly all that is on the way has settled; but an open race may stand there, and who is behind it
+    /// was skipped for another reason.
     fn leads_to_an_ended_race(&self, failure: TaskNo) -> Result<bool, Want> {
         let mut seen = BTreeSet::from([failure]);
         let (mut todo, mut unseen) = (vec![failure], Vec::new());
@@ -374,7 +375,7 @@ impl Graph {
                 if is_ended_race(head) {
                     return Ok(true);
                 }
-                if head.status.is_terminal() && seen.insert(head.no) {
+                if seen.insert(head.no) {
                     todo.push(head.no);
                 }
             }

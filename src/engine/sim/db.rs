@@ -476,7 +476,7 @@ impl Db {
             }
             Want::Behind(nos) => {
                 let focus = self.reach(nos, |edge, head| {
-                    edge.structural && head.completed_at.is_some() && head.kind != TaskKind::Join
+                    edge.structural && head.kind != TaskKind::Join
                 });
                 self.slice(locked, &focus, false);
             }

@@ -214,6 +214,25 @@ fn a_failure_before_a_starved_race_is_taken_over() {
     );
 }
 
+/// The same where the way to the race leads through one that is open: who stands behind that was
+/// skipped for another reason, and nobody waits for the failure.
+#[test]
+fn a_failure_is_taken_over_across_an_open_race() {
+    check(
+        "
+        executor p1 provider t
+        steps [!T(f), P[[T(x, on_failure halt),T(c,a=[f])],T(s)] until any key open, T(y,a=[f]), P[T(q),T(r)] until any key race, T(z)]
+        claim  x p1             -> granted
+        claim  f p1             -> granted
+        claim  s p1             -> granted
+        commit x p1 'x' failed  -> failed; x failed, run needs_attention, attention halt_failure x
+        commit f p1 'x' failed  -> failed; f failed, c skipped, y skipped, q skipped, r skipped, race failed, z skipped, run running
+        show   run              -> running
+        commit s p1 'ok'        -> completed; s completed, open completed, run needs_attention, attention deliverable_unresolved f race
+        ",
+    );
+}
+
 /// The same with a live consumer, and with the race still open: not taken over.
 #[test]
 fn a_failure_before_a_race_that_is_waited_for_holds() {

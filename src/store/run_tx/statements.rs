@@ -198,7 +198,7 @@ pub(super) static LOAD_DOWNSTREAM: Sql = Sql::new(
     &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT4_ARRAY],
 );
 
-/// What is structurally behind these rows through rows that have settled, up to barriers.
+/// What is structurally behind these rows, up to barriers.
 pub(super) static LOAD_BEHIND: Sql = Sql::new(
     "run_tx.load_behind",
     concat!(
@@ -212,7 +212,7 @@ pub(super) static LOAD_BEHIND: Sql = Sql::new(
              CROSS JOIN LATERAL (SELECT e.to_no FROM edges e WHERE e.account_id = f.account_id AND e.run_id = f.run_id
                                     AND e.from_no >= f.task_no AND e.from_no <= f.task_no AND e.structural ORDER BY e.from_no OFFSET 0) e
              CROSS JOIN LATERAL (SELECT t.task_no FROM tasks t WHERE t.account_id = f.account_id AND t.run_id = f.run_id
-                                    AND t.task_no >= e.to_no AND t.task_no <= e.to_no AND t.completed_at IS NOT NULL
+                                    AND t.task_no >= e.to_no AND t.task_no <= e.to_no
                                     AND t.kind <> 'join_task' ORDER BY t.task_no OFFSET 0) t),",
         slice_tail!()
     ),

@@ -115,7 +115,6 @@ impl Case {
 
     /// Reads the run now that all are still, and holds it against everything.
     async fn look(&mut self) -> Result<(), String> {
-        let told = |v: Violation| v.to_string();
         let mut look = self.still().await;
         if let Err(lost) = invariants::rest_is_judged(&look.world) {
             // Nobody waits for the judgement behind a claim: it comes by itself, or a sweep finds it.
@@ -129,6 +128,13 @@ impl Case {
             invariants::rest_is_judged(&look.world)
                 .map_err(|v| format!("{v}; it was {lost}, and no sweep finds it"))?;
         }
+        let holds = self.hold(&look);
+        self.last = look;
+        holds
+    }
+
+    fn hold(&self, look: &Look) -> Result<(), String> {
+        let told = |v: Violation| v.to_string();
         if let Some(breach) = look.breaches.first() {
             return Err(breach.clone());
         }
@@ -137,9 +143,7 @@ impl Case {
         }
         invariants::check(&look.world).map_err(told)?;
         invariants::check_span(&self.last.world, &look.world).map_err(told)?;
-        self.client.judge(&self.last, &look)?;
-        self.last = look;
-        Ok(())
+        self.client.judge(&self.last, look)
     }
 
     /// The run as it stands, once every pass that is owed was made.
@@ -276,8 +280,15 @@ async fn try_seed(scene: &Arc<Scene>, seed: u64) -> Result<Tried, String> {
         let log = known.log.join("\n  ");
         let (run, world) = (case.client.run, &case.last.world);
         let rows = world.tasks.iter().map(|t| {
-            let (key, status, generation) = (&t.key, t.status, t.generation);
-            format!("{key} {:?} {status} {generation} {:?}", t.kind, t.on_failure)
+            let edges = world.edges.iter().filter(|e| e.to == t.no);
+            let edges = edges.map(|e| {
+                let mark = if e.structural { "" } else { "~" };
+                format!("{mark}{}:{}", world.tasks[e.from.0 as usize - 1].key, e.state)
+            });
+            let edges = edges.collect::<Vec<_>>().join(" ");
+            let error = t.error.as_ref().map_or("", |e| e.key.as_str());
+            let (key, kind, status) = (&t.key, t.kind, t.status);
+            format!("{key} {kind} {status} {error} {} {} <- {edges}", t.generation, t.on_failure)
         });
         let rows = rows.collect::<Vec<_>>().join("\n  ");
         format!(
