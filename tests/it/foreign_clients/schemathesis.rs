@@ -117,8 +117,10 @@ fn configuration(own: &Names, lost: &Names, f: &Fixture) -> String {
         )
     };
     let member = &f.human.token;
+    // One worker: the client reads its own source in every thread, and the parser of Python 3.11 loses
+    // count of its depth when two threads do so at once.
     [
-        "seed = 20261130\nmax-redirects = 0\nrequest-timeout = 20\nworkers = 2\n\
+        "seed = 20261130\nmax-redirects = 0\nrequest-timeout = 20\nworkers = 1\n\
          continue-on-failure = true\nwarnings = false\n\
          [generation]\nno-shrink = true\nwith-security-parameters = false\ndatabase = \"none\"\n\
          [phases.coverage]\nunexpected-methods = []\n[phases.stateful]\nenabled = false\n\

@@ -92,7 +92,9 @@ async fn what_changes_nothing_says_nothing() {
     let app = TestApp::start().await;
     let f = app.fixture().await;
     let runner = &f.runner.id;
-    ok(&app, format!("executors/{runner}/revoke")).await;
+    // Heard, so that it is not heard below.
+    let first = ok(&app, format!("executors/{runner}/revoke"));
+    assert_eq!(said(&app, runner, first).await, 1, "a revocation");
     let again = ok(&app, format!("executors/{runner}/revoke"));
     assert_eq!(
         said(&app, runner, again).await,
